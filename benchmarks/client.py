@@ -1,5 +1,5 @@
 """The Python client beside what it stands on: a submission beside the bare HTTP call, a million metric points beside the same
-rows in JSON and beside PostgreSQL's own COPY of them. One cluster; medians."""
+rows in JSON and beside PostgreSQL's own COPY of as many. One cluster; medians."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import numpy
 import psutil
 from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
 
 from tenuto.client import Client, Target
 from tenuto.client.messages import Upload, submission
 from tenuto.client.packing import pack
+from tenuto.kernel.metrics.columns import Columns, cut
+from tenuto.services.tracker.projections.metrics import write_sets
 
 CONFIG = {
     "name": "client",
@@ -30,6 +33,7 @@ CONFIG = {
     "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
 }
 MODEL_FILES = 20
+POINTS_OF_A_TRIAL = 250_000
 
 
 def main() -> None:
@@ -103,7 +107,7 @@ def points(cluster: EmbeddedCluster, target: Target, count: int, repeats: int) -
         for _ in range(pages):
             Client(target).get("/experiments/1/metrics", limit=50_000)
 
-    works = {"to_pandas": frame, "JSON": as_json, "COPY": lambda: asyncio.run(_copy(url))}
+    works = {"to_pandas": frame, "JSON": as_json, "COPY": lambda: asyncio.run(_copy(url, count))}
     taken = {name: [timed(work) for _ in range(repeats)] for name, work in works.items()}
     seconds = {name: statistics.median(values) for name, values in taken.items()}
     seconds["JSON"] *= count / (pages * 50_000)
@@ -112,20 +116,20 @@ def points(cluster: EmbeddedCluster, target: Target, count: int, repeats: int) -
 
 
 async def _fill(url: str, count: int) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(
-        """INSERT INTO trial_metrics (experiment_id, trial_number, batches, allocation_id, time_us, metrics)
-           SELECT 1, 1 + b / 250000, b, '1-1-1', b, jsonb_build_object('loss', random()) FROM generate_series(1, $1::int) b""",
-        count,
-    )
-    await connection.close()
+    pool = await asyncpg.create_pool(url)
+    numbers = numpy.random.default_rng(1).random(count)
+    for trial, first in enumerate(range(0, count, POINTS_OF_A_TRIAL), start=1):
+        values = numbers[first : first + POINTS_OF_A_TRIAL]
+        batches = numpy.arange(first, first + len(values))
+        whole = Columns(batches, batches, numpy.ones_like(batches), ("loss",), values[None])
+        await write_sets(pool, {(1, trial): cut(whole)})
+    await pool.close()
 
 
-async def _copy(url: str) -> None:
-    """As bytes, which nobody takes apart."""
+async def _copy(url: str, count: int) -> None:
+    """Rows of the same numbers as bytes, which nobody takes apart."""
     connection = await asyncpg.connect(url)
-    query = """SELECT trial_number, batches, time_us, (metrics->>'loss')::float8 FROM trial_metrics WHERE experiment_id = 1
-               ORDER BY trial_number, batches"""
+    query = f"SELECT 1 + b / {POINTS_OF_A_TRIAL}, b, b, b / 7.0::float8 FROM generate_series(1, {count}) b"
 
     async def forget(data: bytes) -> None: ...
 

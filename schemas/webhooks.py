@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.names import NAME_PATTERN
 
 WEBHOOK_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 TRIGGERS_MAX = 20
@@ -25,6 +25,7 @@ class EventTrigger(Model):
 
     on: Literal["event"] = "event"
     types: tuple[Word, ...] = Field(min_length=1, max_length=50)
+    """Names of events, such as TrialFailed."""
 
 
 class ExperimentTrigger(Model):
@@ -32,6 +33,7 @@ class ExperimentTrigger(Model):
 
     on: Literal["experiment"] = "experiment"
     states: tuple[Literal["completed", "failed", "canceled"], ...] = Field(min_length=1, max_length=3)
+    """Any of these."""
 
 
 class TrialTrigger(Model):
@@ -39,6 +41,7 @@ class TrialTrigger(Model):
 
     on: Literal["trial"] = "trial"
     states: tuple[Literal["completed", "early_stopped", "failed", "canceled"], ...] = Field(min_length=1, max_length=4)
+    """Any of these."""
 
 
 class MetricTrigger(Model):
@@ -46,8 +49,11 @@ class MetricTrigger(Model):
 
     on: Literal["metric"] = "metric"
     metric: Word
+    """Its name, as the trial reports it."""
     above: float | None = None
+    """Beyond it is what is larger. None: `below` is given."""
     below: float | None = None
+    """Beyond it is what is smaller. None: `above` is given."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> MetricTrigger:
@@ -65,6 +71,7 @@ class StallTrigger(Model):
     smaller_is_better: bool | None = None
     """None: as the experiment's configuration says."""
     validations: int = Field(ge=1, le=VALIDATIONS_MAX)
+    """So many in a row."""
 
 
 class LogTrigger(Model):

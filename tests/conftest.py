@@ -19,7 +19,8 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tests.support import janitor
+from tests.support import janitor, real_parts
+from tests.support.docker_daemon import Daemon, daemon
 from tests.support.s3_server import S3Server
 
 _numbers = count(1)
@@ -41,6 +42,16 @@ class Database:
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Bytes make names that nobody can read and that differ between the processes of one run: an archive holds its time."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = real_parts.slowest_first(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    real_parts.check(item)
 
 
 def run_blocking(work: Coroutine[Any, Any, Any]) -> Any:
@@ -68,6 +79,15 @@ def server_directory() -> Iterator[Path]:
     directory.chmod(0o711)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def docker_daemon() -> Iterator[Daemon]:
+    """A Docker daemon with the tests' images."""
+    with daemon() as found:
+        if isinstance(found, str):
+            pytest.skip(found)
+        yield found
 
 
 @pytest.fixture(scope="session")

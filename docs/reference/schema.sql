@@ -157,12 +157,18 @@ CREATE TABLE public.allocations (
     started_us bigint,
     exited_us bigint,
     released_us bigint,
-    granted_position bigint DEFAULT 0 NOT NULL
+    granted_position bigint DEFAULT 0 NOT NULL,
+    leaving_us bigint,
+    leaving_position bigint
 );
 
 COMMENT ON COLUMN public.allocations.state IS 'granted, starting, running, preempting, exited or released.';
 
 COMMENT ON COLUMN public.allocations.granted_position IS 'Of its AllocationGranted.';
+
+COMMENT ON COLUMN public.allocations.leaving_us IS 'When its workers were first told to save and leave, or were killed; null where they were not.';
+
+COMMENT ON COLUMN public.allocations.leaving_position IS 'Of that AllocationPreempted or AllocationResized.';
 
 CREATE TABLE public.automation_parked (
     number bigint NOT NULL,
@@ -287,7 +293,9 @@ CREATE TABLE public.experiments (
     note text DEFAULT ''::text NOT NULL,
     archived boolean DEFAULT false NOT NULL,
     deletion_due_us bigint,
-    deleted_us bigint
+    deleted_us bigint,
+    workspace text NOT NULL,
+    project text DEFAULT ''::text NOT NULL
 );
 
 COMMENT ON COLUMN public.experiments.state IS 'active, paused, canceling, completed, failed or canceled.';
@@ -303,6 +311,8 @@ COMMENT ON COLUMN public.experiments.archived IS 'True: lists leave it out, unle
 COMMENT ON COLUMN public.experiments.deletion_due_us IS 'When it is deleted; null: it is not to be, or is.';
 
 COMMENT ON COLUMN public.experiments.deleted_us IS 'When its files, metrics and log lines were deleted.';
+
+COMMENT ON COLUMN public.experiments.project IS 'Empty: none.';
 
 CREATE TABLE public.ingress_positions (
     lane text NOT NULL,
@@ -322,6 +332,12 @@ CREATE TABLE public.log_head (
     CONSTRAINT log_head_one_check CHECK (one)
 )
 WITH (fillfactor='10');
+
+CREATE TABLE public.metric_writes (
+    single_row boolean DEFAULT true NOT NULL,
+    last_number bigint NOT NULL,
+    CONSTRAINT metric_writes_single_row_check CHECK (single_row)
+);
 
 CREATE TABLE public.parked (
     number bigint NOT NULL,
@@ -496,16 +512,41 @@ ALTER TABLE public.trial_logs ALTER COLUMN line ADD GENERATED ALWAYS AS IDENTITY
     CACHE 1
 );
 
-CREATE TABLE public.trial_metrics (
+CREATE TABLE public.trial_metric_chunks (
     experiment_id bigint NOT NULL,
+    first_batches bigint NOT NULL,
+    last_batches bigint NOT NULL,
+    last_us bigint NOT NULL,
+    write_number bigint NOT NULL,
     trial_number integer NOT NULL,
-    batches bigint NOT NULL,
-    allocation_id text NOT NULL,
-    time_us bigint NOT NULL,
-    metrics jsonb NOT NULL
-);
+    points integer NOT NULL,
+    wide integer NOT NULL,
+    fine_count integer NOT NULL,
+    coarse_count integer NOT NULL,
+    fine_exponent smallint NOT NULL,
+    coarse_exponent smallint NOT NULL,
+    names text[] NOT NULL,
+    last_metrics jsonb NOT NULL,
+    steps bytea NOT NULL,
+    fine bytea NOT NULL,
+    coarse bytea NOT NULL,
+    numbers bytea NOT NULL
+)
+WITH (fillfactor='50');
+ALTER TABLE ONLY public.trial_metric_chunks ALTER COLUMN steps SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.trial_metric_chunks ALTER COLUMN fine SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.trial_metric_chunks ALTER COLUMN coarse SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.trial_metric_chunks ALTER COLUMN numbers SET STORAGE EXTERNAL;
 
-COMMENT ON COLUMN public.trial_metrics.metrics IS 'Averages since the point before, by name. NaN and infinities are strings.';
+COMMENT ON TABLE public.trial_metric_chunks IS 'Training metrics. Chunks of a trial do not overlap; of a batch that was measured twice they have the newest measurement.';
+
+COMMENT ON COLUMN public.trial_metric_chunks.write_number IS 'Of the last write that changed the row: who has seen that one asks for later ones.';
+
+COMMENT ON COLUMN public.trial_metric_chunks.wide IS 'How many of the metrics, from the first on, have 8 bytes a value; the others have 4.';
+
+COMMENT ON COLUMN public.trial_metric_chunks.fine_exponent IS 'Width of the buckets in batches, as a power of two; 63: there are none.';
+
+COMMENT ON COLUMN public.trial_metric_chunks.last_metrics IS 'Metrics of the last point. NaN and infinities are strings.';
 
 CREATE TABLE public.trial_validations (
     experiment_id bigint NOT NULL,
@@ -547,7 +588,12 @@ CREATE TABLE public.trials (
     setbacks integer DEFAULT 0 NOT NULL,
     restart_at_us bigint,
     breaks text[] DEFAULT '{}'::text[] NOT NULL,
-    decided_position bigint DEFAULT 0 NOT NULL
+    decided_position bigint DEFAULT 0 NOT NULL,
+    unmanaged boolean DEFAULT false NOT NULL,
+    run_name text DEFAULT ''::text NOT NULL,
+    run_user text DEFAULT ''::text NOT NULL,
+    recorded_us bigint DEFAULT 0 NOT NULL,
+    run_deleted boolean DEFAULT false NOT NULL
 );
 
 COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
@@ -570,6 +616,69 @@ COMMENT ON COLUMN public.trials.breaks IS 'Sentences of its latest checkpoint th
 
 COMMENT ON COLUMN public.trials.decided_position IS 'Of the event by which the search last decided about it.';
 
+COMMENT ON COLUMN public.trials.run_user IS 'Of an unmanaged run: the user whose token started it.';
+
+COMMENT ON COLUMN public.trials.recorded_us IS 'Of an unmanaged run: time of its start by the log. requested_us is by its program''s clock.';
+
+CREATE TABLE public.unmanaged_artifacts (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    path text NOT NULL,
+    size_bytes bigint NOT NULL,
+    blob text NOT NULL,
+    stored_us bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.unmanaged_artifacts.blob IS 'Its key in the store of artifacts.';
+
+CREATE TABLE public.unmanaged_inputs (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    input_hash text NOT NULL,
+    input text NOT NULL
+);
+
+COMMENT ON TABLE public.unmanaged_inputs IS 'Data sets that a run says it reads: JSON, as its program described them.';
+
+CREATE TABLE public.unmanaged_latest (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    name text NOT NULL,
+    step bigint NOT NULL,
+    time_ms bigint NOT NULL,
+    value double precision NOT NULL,
+    points bigint DEFAULT 0 NOT NULL
+);
+
+COMMENT ON TABLE public.unmanaged_latest IS 'Of each metric the value with the largest step, time and value: found without its history.';
+
+CREATE TABLE public.unmanaged_metrics (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    name text NOT NULL,
+    step bigint NOT NULL,
+    time_ms bigint NOT NULL,
+    value double precision NOT NULL
+);
+
+CREATE TABLE public.unmanaged_parameters (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    name text NOT NULL,
+    text text NOT NULL
+);
+
+COMMENT ON TABLE public.unmanaged_parameters IS 'Hyperparameters, as their program wrote them: written once, never changed.';
+
+CREATE TABLE public.unmanaged_tags (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    name text NOT NULL,
+    text text NOT NULL
+);
+
+COMMENT ON COLUMN public.unmanaged_tags.trial_number IS '0: a tag of the experiment.';
+
 CREATE TABLE public.user_names (
     name text NOT NULL,
     first_experiment bigint NOT NULL
@@ -578,6 +687,8 @@ CREATE TABLE public.user_names (
 COMMENT ON COLUMN public.user_names.first_experiment IS 'Those before it were submitted by somebody who had the name earlier.';
 
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
+
+INSERT INTO public.metric_writes VALUES (true, 1);
 
 SELECT pg_catalog.setval('public.automation_parked_number_seq', 1, false);
 
@@ -632,6 +743,9 @@ ALTER TABLE ONLY public.ingress_positions
 ALTER TABLE ONLY public.log_head
     ADD CONSTRAINT log_head_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY public.metric_writes
+    ADD CONSTRAINT metric_writes_pkey PRIMARY KEY (single_row);
+
 ALTER TABLE ONLY public.parked
     ADD CONSTRAINT parked_item_unique UNIQUE (consumer, item_id);
 
@@ -677,8 +791,8 @@ ALTER TABLE ONLY public.trial_logs
 ALTER TABLE ONLY public.trial_logs
     ADD CONSTRAINT trial_logs_report_unique UNIQUE (report_id, report_index);
 
-ALTER TABLE ONLY public.trial_metrics
-    ADD CONSTRAINT trial_metrics_pkey PRIMARY KEY (experiment_id, trial_number, batches);
+ALTER TABLE ONLY public.trial_metric_chunks
+    ADD CONSTRAINT trial_metric_chunks_pkey PRIMARY KEY (experiment_id, trial_number, first_batches);
 
 ALTER TABLE ONLY public.trial_validations
     ADD CONSTRAINT trial_validations_pkey PRIMARY KEY (experiment_id, trial_number, batches);
@@ -689,6 +803,24 @@ ALTER TABLE ONLY public.trials
 ALTER TABLE ONLY public.trials
     ADD CONSTRAINT trials_pkey PRIMARY KEY (experiment_id, trial_number);
 
+ALTER TABLE ONLY public.unmanaged_artifacts
+    ADD CONSTRAINT unmanaged_artifacts_pkey PRIMARY KEY (experiment_id, trial_number, path);
+
+ALTER TABLE ONLY public.unmanaged_inputs
+    ADD CONSTRAINT unmanaged_inputs_pkey PRIMARY KEY (experiment_id, trial_number, input_hash);
+
+ALTER TABLE ONLY public.unmanaged_latest
+    ADD CONSTRAINT unmanaged_latest_pkey PRIMARY KEY (experiment_id, trial_number, name);
+
+ALTER TABLE ONLY public.unmanaged_metrics
+    ADD CONSTRAINT unmanaged_metrics_pkey PRIMARY KEY (experiment_id, trial_number, name, step, time_ms, value);
+
+ALTER TABLE ONLY public.unmanaged_parameters
+    ADD CONSTRAINT unmanaged_parameters_pkey PRIMARY KEY (experiment_id, trial_number, name);
+
+ALTER TABLE ONLY public.unmanaged_tags
+    ADD CONSTRAINT unmanaged_tags_pkey PRIMARY KEY (experiment_id, trial_number, name);
+
 ALTER TABLE ONLY public.user_names
     ADD CONSTRAINT user_names_pkey PRIMARY KEY (name);
 
@@ -697,6 +829,8 @@ CREATE INDEX allocations_experiment ON public.allocations USING btree (experimen
 CREATE INDEX allocations_granted ON public.allocations USING btree (granted_us, allocation_id);
 
 CREATE INDEX allocations_live ON public.allocations USING btree (allocation_id) WHERE (released_us IS NULL);
+
+CREATE INDEX allocations_trial ON public.allocations USING btree (trial_id, granted_us);
 
 CREATE INDEX events_correlation ON public.events USING btree (correlation_id, "position");
 
@@ -717,6 +851,8 @@ CREATE INDEX experiments_state ON public.experiments USING btree (state, experim
 CREATE INDEX experiments_submitted ON public.experiments USING btree (submitted_us);
 
 CREATE INDEX experiments_user ON public.experiments USING btree (user_name, experiment_id);
+
+CREATE INDEX experiments_workspace ON public.experiments USING btree (workspace, project, experiment_id);
 
 CREATE INDEX parked_to_retry ON public.parked USING btree (consumer, number) WHERE (retry_asked_at IS NOT NULL);
 
@@ -771,6 +907,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.ingress_positions TO 
 
 GRANT SELECT ON TABLE public.log_head TO tenuto_service;
 
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.metric_writes TO tenuto_service;
+
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.parked TO tenuto_service;
 
 GRANT USAGE ON SEQUENCE public.parked_number_seq TO tenuto_service;
@@ -797,11 +935,23 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_logs TO tenuto_
 
 GRANT USAGE ON SEQUENCE public.trial_logs_line_seq TO tenuto_service;
 
-GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_metrics TO tenuto_service;
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_metric_chunks TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_validations TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trials TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_artifacts TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_inputs TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_latest TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_metrics TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_parameters TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_tags TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.user_names TO tenuto_service;
 

@@ -2,6 +2,7 @@ import {
   ActionIcon,
   Alert,
   AppShell,
+  Burger,
   Button,
   Group,
   NavLink,
@@ -9,13 +10,20 @@ import {
   useComputedColorScheme,
   useMantineColorScheme,
 } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
 import { useLink, useLive } from './api/live'
 import { status, whoami } from './api/queries'
 import { signOut } from './api/session'
 
-const PAGES = [{ to: '/', label: 'Experiments', inside: ['/', '/experiments'] }]
+const PAGES = [
+  { to: '/', label: 'Experiments', inside: ['/', '/experiments', '/trials'] },
+  { to: '/compare', label: 'Compare', inside: ['/compare'] },
+  { to: '/cluster', label: 'Cluster', inside: ['/cluster'] },
+  { to: '/queue', label: 'Queue', inside: ['/queue'] },
+  { to: '/events', label: 'Events', inside: ['/events'] },
+]
 
 /** What is around every page: where one is, whether what one sees is live, and light or dark. */
 export function Shell() {
@@ -23,17 +31,21 @@ export function Shell() {
   const cluster = useQuery({ ...status(), staleTime: Number.POSITIVE_INFINITY })
   useLive(cluster.data?.head)
   const link = useLink()
+  const [menu, { toggle, close }] = useDisclosure()
   return (
     <AppShell
       header={{ height: 48 }}
-      navbar={{ width: 180, breakpoint: 'sm', collapsed: { mobile: true } }}
+      navbar={{ width: 180, breakpoint: 'sm', collapsed: { mobile: !menu } }}
       padding="md"
     >
       <AppShell.Header>
         <Group h="100%" px="md" justify="space-between">
-          <Text component={Link} to="/" fw={700} size="lg" c="var(--mantine-color-text)" td="none">
-            tenuto
-          </Text>
+          <Group gap="xs">
+            <Burger opened={menu} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Pages" />
+            <Text component={Link} to="/" fw={700} size="lg" c="var(--mantine-color-text)" td="none">
+              tenuto
+            </Text>
+          </Group>
           <Group gap="sm">
             <Text size="xs" c={link === 'live' ? 'teal' : 'dimmed'} role="status">
               {link === 'live' ? '● live' : link === 'offline' ? '○ offline, trying again' : '○ connecting'}
@@ -50,6 +62,7 @@ export function Shell() {
             component={Link}
             to={page.to}
             label={page.label}
+            onClick={close}
             active={page.inside.some((start) => path === start || (start !== '/' && path.startsWith(start)))}
           />
         ))}

@@ -3,11 +3,16 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { Refused } from './api/client'
 import { whoami } from './api/queries'
-import { signIn } from './api/session'
+import { signIn, signInByLink, takeLink } from './api/session'
+
+const LINK = takeLink()
 
 /** The page for who is signed in, and the form for who is not. */
 export function SignedIn({ children }: { children: ReactNode }) {
   const me = useQuery(whoami())
+  const [link, setLink] = useState(LINK)
+  if (link !== undefined && !me.isPending)
+    return <ByLink code={link} present={me.data?.name} onDone={() => setLink(undefined)} />
   if (me.data !== undefined) return <>{children}</>
   if (me.error instanceof Refused && me.error.status === 401) return <Form />
   if (me.error !== null)
@@ -25,7 +30,45 @@ export function SignedIn({ children }: { children: ReactNode }) {
     )
   return (
     <Center h="100vh">
-      <Loader aria-label="Loading" />
+      <Loader role="status" aria-label="Loading" />
+    </Center>
+  )
+}
+
+/** Asked for with a click: a stranger's link would sign one in as the stranger, who could then see what one does. */
+function ByLink({ code, present, onDone }: { code: string; present: string | undefined; onDone: () => void }) {
+  const client = useQueryClient()
+  const entering = useMutation({
+    mutationFn: () => signInByLink(code),
+    onSuccess: async () => {
+      await client.resetQueries({ queryKey: ['user'] })
+      client.removeQueries({ predicate: (query) => query.queryKey[0] !== 'user' }) // what another user saw
+      onDone()
+    },
+  })
+  return (
+    <Center h="100vh" component="main">
+      <Paper withBorder p="xl" maw={380}>
+        <Stack>
+          <Title order={1} size="h3">
+            Sign in with your link?
+          </Title>
+          Only if you have just run `tenuto page` yourself.
+          {entering.error && (
+            <Alert color="red" role="alert">
+              {entering.error.message}
+            </Alert>
+          )}
+          {entering.error === null && (
+            <Button onClick={() => entering.mutate()} loading={entering.isPending} autoFocus>
+              Sign in
+            </Button>
+          )}
+          <Button variant="default" onClick={onDone}>
+            {present === undefined ? 'Sign in with a password' : `Go on as ${present}`}
+          </Button>
+        </Stack>
+      </Paper>
     </Center>
   )
 }

@@ -6,7 +6,7 @@ import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { router } from './routes'
 import { SignedIn } from './SignedIn'
-import { theme } from './theme'
+import { contrasts, theme } from './theme'
 
 const queries = new QueryClient({ defaultOptions: { queries: { staleTime: 60_000, retry: 1 } } })
 const element = document.getElementById('root')
@@ -14,7 +14,7 @@ if (element === null) throw new Error('index.html has no element for the page')
 
 createRoot(element).render(
   <StrictMode>
-    <MantineProvider theme={theme} defaultColorScheme="auto">
+    <MantineProvider theme={theme} cssVariablesResolver={contrasts} defaultColorScheme="auto">
       <QueryClientProvider client={queries}>
         <SignedIn>
           <RouterProvider router={router} />

@@ -1,10 +1,7 @@
 """The experiment configuration: what a user writes in YAML."""
 
-from tenuto.schemas.config.experiment import (
-    Environment,
-    ExperimentConfig,
-    Reproducibility,
-)
+from tenuto.schemas.config.environment import Environment
+from tenuto.schemas.config.experiment import ExperimentConfig, Reproducibility
 from tenuto.schemas.config.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,

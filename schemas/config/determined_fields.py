@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _HOROVOD = "leave it out; Horovod's own settings go into environment.variables, such as HOROVOD_FUSION_THRESHOLD"
-_CONTAINER = "leave it out: a trial runs on the agent as it is, without a container"
+_CONTAINER = "leave it out: the operator of an agent sets how its containers run"
 _BEGIN = "write source_checkpoint: ID, as `tenuto ckpt ls` shows it"
 _LENGTH = "write max_length: {batches: N} or {epochs: N}, at which a trial has its full length"
 
 FIELDS: Mapping[str, str] = {
-    "bind_mounts": "leave it out: there is no container, so your code sees the agent's directories as they are",
+    "bind_mounts": "write environment.mounts: [{source, target, writable}] if there is an image; else leave it out, and your "
+    "code sees the agent's directories as they are",
     "data": "put its values under hyperparameters, where your code reads them with get_hparam",
     "data_layer": "leave it out: your code opens its data itself",
     "debug": "leave it out: `tenuto exp logs` has all that your code prints",
@@ -21,7 +22,6 @@ FIELDS: Mapping[str, str] = {
     "perform_initial_validation": "leave it out: a trial is not validated before it trains",
     "preemption_timeout": "leave it out: a trial that must leave saves after its batch, and goes on elsewhere",
     "profiling": "leave it out, and use your framework's profiler",
-    "project": "write labels: [...], by which experiments can be found",
     "records_per_epoch": "leave it out: an epoch is one pass over your training data (of a stream without a length: "
     "batches_per_epoch of your trial)",
     "retention_policy": "leave it out",
@@ -33,18 +33,17 @@ FIELDS: Mapping[str, str] = {
     "environment.add_capabilities": _CONTAINER,
     "environment.drop_capabilities": _CONTAINER,
     "environment.environment_variables": "write environment.variables: {NAME: value}, a mapping and not a list",
-    "environment.force_pull_image": _CONTAINER,
-    "environment.image": "leave it out: a trial runs in the Python environment of its agent; install its packages there",
+    "environment.force_pull_image": "write environment.pull: always",
     "environment.pod_spec": _CONTAINER,
     "environment.ports": "leave it out: ranks find free ports themselves",
     "environment.proxy_ports": "leave it out: no port of a trial is made reachable from outside",
-    "environment.registry_auth": _CONTAINER,
+    "environment.registry_auth": "leave it out: load the image on the agents' nodes (docker pull), with environment.pull: never",
     "resources.agent_label": "write agent_labels: [key=value]",
     "resources.devices": _CONTAINER,
     "resources.is_single_node": "write locality: agent, which keeps a trial's slots on one agent",
     "resources.native_parallel": "leave it out: set slots_per_trial",
     "resources.resource_pool": "write pool",
-    "resources.shm_size": "leave it out: a trial has the shared memory of its node",
+    "resources.shm_size": "leave it out: a trial has the shared memory of its node, or what the operator sets for containers",
     "resources.slots": "write slots_per_trial",
     "optimizations.auto_tune_tensor_fusion": _HOROVOD,
     "optimizations.average_training_metrics": "leave it out: training metrics are always those of all slots",

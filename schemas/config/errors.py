@@ -88,6 +88,7 @@ def explain(error: ValidationError) -> list[Problem]:
         elif kind == "union_tag_invalid":
             path, shown = f"{path}.{'name' if path == 'searcher' else 'type'}", item["ctx"]["tag"]
         whole = not path or (kind == "value_error" and isinstance(item["input"], Mapping))
+        # A field that a store does not have may hold a key or a password, so its value is not repeated.
         secret = path.startswith("checkpoint_storage.") and kind == "extra_forbidden"
         problems[path] = Problem(path, message, "" if missing or whole or secret else show(shown))
     return list(problems.values())

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.config.automation import RULES_MAX, AutomationRule
 from tenuto.schemas.config.entrypoint import script_of
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.log_policies import LOG_POLICIES_MAX, LogPolicy
@@ -18,64 +20,12 @@ from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
 from tenuto.schemas.config.space import check_space
 from tenuto.schemas.config.storage import CheckpointStorage
-
-RESERVED_VARIABLE_PREFIX = "TENUTO_"
+from tenuto.schemas.names import NAME_PATTERN
 
 
 def _entrypoint(value: str) -> str:
     script_of(value)
     return value
-
-
-SECRET_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
-SecretReference = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_.-]{0,62}/)?[a-z][a-z0-9_.-]{0,62}$")]
-
-
-class Environment(Model):
-    variables: dict[str, str] = {}
-    """Environment variables of the worker processes. They are visible to every user; `NAME: {secret: wandb}` is short for an
-    entry of `secrets`."""
-    secrets: dict[str, SecretReference] = Field(default={}, exclude_if=lambda value: not value)
-    """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. The
-    values are never recorded, and are masked in the workers' output."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _secrets_among_variables(cls, value: Any) -> Any:
-        given = value.get("variables") if isinstance(value, Mapping) else None
-        if not isinstance(given, Mapping) or not any(isinstance(item, Mapping) for item in given.values()):
-            return value
-        secrets = value.get("secrets") or {}
-        if not isinstance(secrets, Mapping):
-            raise ValueError("secrets must be a mapping of variables to names of secrets, such as {WANDB_API_KEY: wandb}")
-        secrets = dict(secrets)
-        for name, item in given.items():
-            if isinstance(item, Mapping):
-                if set(item) != {"secret"} or not isinstance(item["secret"], str):
-                    raise ValueError(
-                        f"variables.{name} must be text, or {{secret: NAME}} with the name of a secret that `tenuto secret set "
-                        "NAME` made; a secret itself never stands in a configuration"
-                    )
-                secrets[name] = item["secret"]
-        plain = {name: item for name, item in given.items() if not isinstance(item, Mapping)}
-        return {**value, "variables": plain, "secrets": secrets}
-
-    @model_validator(mode="after")
-    def _once(self) -> Environment:
-        for name in self.secrets:
-            if name in self.variables:
-                raise ValueError(f"{name} is given twice, as a variable and as a secret; leave one out")
-        return self
-
-    @field_validator("variables", "secrets")
-    @classmethod
-    def _not_reserved(cls, value: dict[str, str]) -> dict[str, str]:
-        for name in value:
-            if name.startswith(RESERVED_VARIABLE_PREFIX):
-                raise ValueError(f"{name} is reserved: names that begin with {RESERVED_VARIABLE_PREFIX} are Tenuto's own")
-            if not name or "=" in name or "\0" in name:
-                raise ValueError(f"{name!r} is not a name of an environment variable")
-        return value
 
 
 class Optimizations(Model):
@@ -153,6 +103,7 @@ def _is_empty(value: list[Any]) -> bool:
 
 
 NAME_CHARACTERS_MAX = 256
+PROJECT_PATTERN = r"^[A-Za-z0-9_-]{0,63}$"
 
 
 def default_name(entrypoint: str | None) -> str:
@@ -188,6 +139,11 @@ class ExperimentConfig(Model):
     """Search space by name: ranges, lists of values, constants, and groups of these."""
     searcher: Searcher
     """Search method: which configurations are tried, for how long, and by which metric they are compared."""
+    template: str | None = Field(default=None, pattern=NAME_PATTERN, exclude_if=lambda value: value is None)
+    """Name of a template of the workspace or of the cluster: its values count where this configuration says nothing
+    (docs/templates.md). What is recorded is the merged configuration, without this name. None: no template."""
+    project: str = Field(default="", pattern=PROJECT_PATTERN, exclude_if=lambda value: not value)
+    """Project of the workspace (`resources.workspace`) that the experiment belongs to. Empty: none."""
     resources: Resources = Resources()
     """Slots that a trial needs, where they may be, and the experiment's place among others."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
@@ -214,6 +170,8 @@ class ExperimentConfig(Model):
     """Settings of a training step: aggregation of gradients, number formats, clipping."""
     reproducibility: Reproducibility = Reproducibility()
     """Seed, and whether training must be exactly repeatable."""
+    automation: list[AutomationRule] = Field(default=[], max_length=RULES_MAX, exclude_if=_is_empty)
+    """Rules: what is done by itself when something happens to this experiment (docs/automation.md)."""
     distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
     """Settings of training on several slots."""
 

@@ -45,7 +45,9 @@ def value_at(leaf: Any, bits: int) -> Any:
     if leaf.step is not None:
         inside = stepped(leaf, below(steps(leaf), bits))
     else:
+        # As many bits as a double has, so that the fraction is exact and below 1.
         fraction = (bits >> (BITS - 53)) / (1 << 53)
+        # The sum is rounded, which could carry it beyond the end.
         inside = min(leaf.maxval, leaf.minval + fraction * (leaf.maxval - leaf.minval))
     return power(leaf.base, inside) if kind == "log" else inside
 

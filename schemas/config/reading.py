@@ -66,6 +66,7 @@ def load_yaml(text: str | bytes) -> Any:
             node = loader.get_single_node()
             if node is None:
                 raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+            # Counted before anything is built: a few aliases of aliases stand for billions of values.
             if _expanded_size(node, {}) > NODES_MAX:
                 raise ConfigError(
                     [Problem("", f"the configuration has more than {NODES_MAX} values once its aliases are expanded")]
@@ -80,6 +81,7 @@ def load_yaml(text: str | bytes) -> Any:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
     except (RecursionError, ValueError) as error:
+        # A ConfigError is a ValueError, too; the ones from above say what is wrong already.
         if isinstance(error, ConfigError):
             raise
         raise ConfigError([Problem("", f"not valid YAML: {error}")]) from error

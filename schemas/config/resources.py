@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.names import NAME_PATTERN
 
-NAME_PATTERN = r"^[A-Za-z0-9_-]{1,63}$"
 PoolName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 AgentLabel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}=[A-Za-z0-9_.-]{1,63}$")]
 """Label `key=value` of an agent. Agents with the same `rack=...` label are near each other."""

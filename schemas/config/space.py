@@ -103,6 +103,7 @@ def _check_when(path: str, leaf: Any, known: Mapping[str, Any]) -> None:
 
 def _check_cycles(known: Mapping[str, Any]) -> None:
     settled: set[str] = set()
+    # A stack in place of recursion, because a chain of conditions may be as long as there are hyperparameters.
     for start in known:
         path, chain = start, [start]
         stack = [(start, iter(known[start].when or {}))]
@@ -133,8 +134,10 @@ def check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) 
         else:
             low, high = leaf.minval, leaf.maxval
             if isinstance(leaf, LogHyperparameter):
+                # A base below 1 turns the ends around.
                 low, high = sorted((_power(leaf.base, leaf.minval), _power(leaf.base, leaf.maxval)))
             whole = isinstance(leaf, IntHyperparameter)
+            # True and false are integers in Python, and no numbers to users.
             number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             slack = 0 if whole else _RELATIVE_SLACK * max(abs(low), abs(high))
             fits = number and low - slack <= value <= high + slack

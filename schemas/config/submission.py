@@ -113,6 +113,7 @@ def _range(where: str, leaf: Any) -> Found:
     if not isinstance(leaf, (DoubleHyperparameter, LogHyperparameter)):
         return
     if isinstance(leaf, LogHyperparameter):
+        # Compared as logarithms, because the powers themselves may be too large for a double.
         ends = [leaf.minval * log(leaf.base), leaf.maxval * log(leaf.base)] if isfinite(leaf.base) else [float("inf")]
         if not log(POWER_MIN) <= min(ends) <= max(ends) <= log(POWER_MAX):
             yield (
@@ -191,6 +192,7 @@ def _settled(point: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[s
             for name, condition in (known[path].when or {}).items():
                 part = uses(name)
                 if part:
+                    # In use, but without a value: only the draw decides whether the condition is met.
                     part = any(same(given[name], value) for value in allowed(condition)) if name in given else None
                 parts.append(part)
             used[path] = False if False in parts else None if None in parts else True

@@ -1,13 +1,28 @@
 """All event types, by name. Importing this package registers every one of them."""
 
-from tenuto.schemas.events import agent, notice, people, pool, request, run, search, trial
+from tenuto.schemas.events import (
+    access,
+    agent,
+    automation,
+    notice,
+    people,
+    pool,
+    request,
+    run,
+    search,
+    templates,
+    trial,
+    unmanaged,
+)
 from tenuto.schemas.events.registry import EVENT_MODELS, OWNERS, EventData, parse
 
 __all__ = [
     "EVENT_MODELS",
     "OWNERS",
     "EventData",
+    "access",
     "agent",
+    "automation",
     "notice",
     "parse",
     "people",
@@ -15,5 +30,7 @@ __all__ = [
     "request",
     "run",
     "search",
+    "templates",
     "trial",
+    "unmanaged",
 ]

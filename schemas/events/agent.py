@@ -9,6 +9,8 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
 
+IMAGES_LABEL = "runtime:docker"
+"""Label that the scheduler gives to agents that run images, and asks for trials that name one. No user's label has a colon."""
 AUXILIARY_TRIALS_MAX = 100
 """Default limit of trials without slots on one agent. Such trials mostly wait and need little, but each is a process with its
 own interpreter."""
@@ -44,6 +46,8 @@ class Offer(Model):
     """Labels of the agent, each `key=value`; agents with the same `rack=...` are near each other."""
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
     """Most trials without slots that the agent runs at once."""
+    runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
+    """How the agent can run workers: process, docker. A trial that names an image needs docker."""
 
 
 @event("AgentJoined")

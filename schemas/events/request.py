@@ -9,11 +9,12 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX
-from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
+from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, Reason, event
+from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
-from tenuto.schemas.record import Origin, Parent
+from tenuto.schemas.record import Origin, Parent, Sent
 
 
 class Request(EventData):
@@ -27,7 +28,7 @@ class Request(EventData):
 
 
 @event("ExperimentSubmitted")
-class ExperimentSubmitted(Request):
+class ExperimentSubmitted(Sent, Request):
     VERSION: ClassVar[int] = 2
     """Version 2: an experiment names the store of its checkpoints."""
 
@@ -280,6 +281,10 @@ class TokenCreated(ClusterRequest):
     """End of the token's validity, in microseconds since 1970. None: it does not expire."""
     session: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: it was given at a sign-in, and ends with the user's password."""
+    permissions: tuple[str, ...] | None = Field(default=None, max_length=100, exclude_if=lambda value: value is None)
+    """Names of the permissions that it is limited to. None: whoever shows it may do what its user may."""
+    workspace: str | None = Field(default=None, pattern=NAME_PATTERN, exclude_if=lambda value: value is None)
+    """Workspace that it is limited to. None: all."""
 
 
 @event("TokenRevoked")

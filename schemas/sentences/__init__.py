@@ -2,8 +2,8 @@
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
-`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices` and `deletions` the gateway's, and `waiting` is what
-the scheduler answers about its queue.
+`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices`, `acting` and `deletions` the gateway's, and `waiting`
+is what the scheduler answers about its queue.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.sentences import (  # noqa: F401 - they register their rules
+    acting,
     deletions,
     ends,
     grants,

@@ -29,3 +29,13 @@ def duration(seconds: float) -> str:
 
 def times(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def stored(size_bytes: int) -> str:
+    """Such as `12 B` or `3.4 GB`."""
+    amount_ = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount_ < 1000:
+            return f"{amount_:.0f} {unit}" if unit == "B" else f"{amount_:.1f} {unit}"
+        amount_ /= 1000
+    return f"{amount_:.1f} TB"

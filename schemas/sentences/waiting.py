@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tenuto.schemas.events.agent import IMAGES_LABEL
 from tenuto.schemas.queue import expected_when
 from tenuto.schemas.sentences.amounts import are, slots
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
@@ -39,8 +40,10 @@ class Gang(Waiting):
         text = {"agent": " on one agent", "rack": " in one rack"}.get(self.locality, "")
         if self.device:
             text += f" with device {self.device}"
-        if self.labels:
-            text += f" labelled {', '.join(self.labels)}"
+        if labels := [label for label in self.labels if label != IMAGES_LABEL]:
+            text += f" labelled {', '.join(labels)}"
+        if IMAGES_LABEL in self.labels:
+            text += " where images run (TENUTO_DOCKER_URL)"
         return f"{text} outside {', '.join(self.exclude)}" if self.exclude else text
 
     @property

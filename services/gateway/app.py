@@ -35,12 +35,14 @@ from tenuto.services.gateway.adapters import sso
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.artifacts import Artifacts
 from tenuto.services.gateway.adapters.automations import Automations
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
-from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter, check_grace
+from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.run_data import RunData
 from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
 from tenuto.services.gateway.adapters.token_uses import TokenUses
@@ -48,13 +50,16 @@ from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.effects import Deliveries
+from tenuto.services.gateway.handlers import Contexts
 from tenuto.services.gateway.policies.notice_state import Webhook
 from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
+from tenuto.services.gateway.projections.runs import Runs
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.rest.origins import origins
+from tenuto.services.gateway.rest.seen_events import SeenEvents
 from tenuto.services.gateway.rest.server import bind, serve
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import State
@@ -70,6 +75,7 @@ QUERY_SECONDS_MAX = 20.0
 class GatewayService:
     def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool, effects: Effects | None) -> None:
         self.gateway, self.port = gateway, 0
+        self._contexts = None if gateway.bus is None else Contexts(gateway.bus, pool, gateway.contexts)
         self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
         self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
@@ -92,8 +98,10 @@ class GatewayService:
                     views=self._projector.run(),
                     anchors=self.gateway.anchors.run(),
                     deliveries=self._deliver(),
+                    artifacts=self._clean_artifacts(),
                     deletions=self._deleter.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
+                    **({"contexts": self._contexts.run()} if self._contexts is not None else {}),
                     token_uses=self._note_uses(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
@@ -105,6 +113,11 @@ class GatewayService:
     async def _note_uses(self) -> None:
         await self.gateway.loop.wait_ready()
         await self.gateway.token_uses.run(lambda: tuple(self.gateway.loop.state.tokens))
+
+    async def _clean_artifacts(self) -> None:
+        with contextlib.suppress(*DATABASE_FAILED, OSError):  # else at the next start
+            await self.gateway.artifacts.clean()
+        await asyncio.Event().wait()
 
     async def _deliver(self) -> None:
         gateway = self.gateway
@@ -150,18 +163,22 @@ async def build(
         anchors=Anchors(settings, log, clock, stores),
         upkeep=Upkeep(pool, projector),
         automations=Automations(pool),
+        seen_events=SeenEvents(log, lambda: loop.state),
         vault=vault,
         passwords=Passwords(pool),
         token_uses=TokenUses(pool),
         sso=sso.from_settings(settings),
         deliveries=_deliveries(settings, loop, views, projector, vault, clock),
         delivery_record=DeliveryRecord(pool),
+        runs=Runs(pool),
+        run_data=RunData(pool),
+        artifacts=Artifacts(pool, Path(settings.shared_directory) / "artifacts", settings.artifact_bytes_max),
         bus=bus,
         views_reached=projector.wait_position,
     )
     gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))
     clean(gateway.contexts)
-    remover = CodeRemover(pool, gateway.contexts)
+    remover = Remover(pool, gateway.contexts, gateway.run_data, gateway.artifacts)
     effects = None if bus is None else Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, settings, log, pool)
     return GatewayService(gateway, projector, pool, effects)
 

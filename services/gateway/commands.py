@@ -1,20 +1,27 @@
-"""Commands of users. The decisions on a command are recorded; the command itself is not."""
+"""Commands of users. The decisions on a command are recorded; the command itself is not.
+
+Long, because a reader looks for a command in one list, and each is a few lines.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.automation import Rule
+from tenuto.schemas.events.access import Holding, ProjectSettings, WorkspaceSettings
 from tenuto.schemas.events.request import Closing, Description, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
+from tenuto.schemas.events.unmanaged import UnmanagedState
 from tenuto.schemas.operations import Operation
-from tenuto.schemas.record import Origin, Parent
+from tenuto.schemas.record import ConfigLayer, Origin, Parent
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class Asked:
     id: UUID
     time_us: int
     user: str
@@ -26,7 +33,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitExperiment(_Asked):
+class SubmitExperiment(Asked):
     config: ExperimentConfig
     seed: int
     """The configured seed, or the one drawn for this submission."""
@@ -35,26 +42,32 @@ class SubmitExperiment(_Asked):
     trace: str = ""
     origin: Origin | None = None
     parent: Parent | None = None
+    layers: tuple[ConfigLayer, ...] = ()
+    """What was merged under the configuration that was sent."""
+    sent_hash: str = ""
+    """SHA-256 of its text. Empty: it was made from another experiment's."""
+    stored_bytes: int | None = None
+    """Bytes of the kept checkpoints of its workspace, as the views say. None: nobody counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PauseExperiment(_Asked):
+class PauseExperiment(Asked):
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeExperiment(_Asked):
+class ResumeExperiment(Asked):
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class CancelExperiment(_Asked):
+class CancelExperiment(Asked):
     experiment_id: int
     kill: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeExperiment(_Asked):
+class ChangeExperiment(Asked):
     """Fields that are "keep" stay as they are."""
 
     experiment_id: int
@@ -69,12 +82,14 @@ class ChangeExperiment(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRecord(_Asked):
+class _OfRecord(Asked):
     """About an experiment that may have ended: the state does not know any more who submitted that."""
 
     experiment_id: int
     submitter: str
     """User who submitted it, as the views say."""
+    workspace: str
+    """Workspace that it is in, as the views say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +132,7 @@ class CarryOutDeletion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoveExperiment(_Asked):
+class MoveExperiment(Asked):
     """To just before or just behind another experiment, whose priority it takes over."""
 
     experiment_id: int
@@ -126,7 +141,7 @@ class MoveExperiment(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOperations(_Asked):
+class RequestOperations(Asked):
     """Decisions of a user's own searcher on one event."""
 
     experiment_id: int
@@ -139,14 +154,14 @@ class RequestOperations(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetPoolPolicy(_Asked):
+class SetPoolPolicy(Asked):
     pool: str
     settings: PolicySettings
     """The half-life stays as it is where `settings` was made without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetShare(_Asked):
+class SetShare(Asked):
     owner: ShareOwner
     name: str
     settings: ShareSettings
@@ -154,19 +169,19 @@ class SetShare(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloseSlots(_Asked):
+class CloseSlots(Asked):
     agent_id: str
     closing: Closing
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenSlots(_Asked):
+class OpenSlots(Asked):
     agent_id: str
     slots: SlotsNamed
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateUser(_Asked):
+class CreateUser(Asked):
     """With one token."""
 
     new: NewUser
@@ -177,7 +192,7 @@ class CreateUser(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoteSecretKey(_Asked):
+class NoteSecretKey(Asked):
     """The secrets were sealed with a new key."""
 
     secrets: int
@@ -185,12 +200,105 @@ class NoteSecretKey(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveUser(_Asked):
+class RemoveUser(Asked):
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateToken(_Asked):
+class PutIntoProject(_OfRecord):
+    """Another project of its workspace."""
+
+    project: str
+    """Empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateWorkspace(Asked):
+    workspace: str
+    private: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeWorkspace(Asked):
+    workspace: str
+    settings: WorkspaceSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetWorkspaceRules(Asked):
+    workspace: str
+    rules: tuple[Rule, ...]
+    """In place of those that there are. Empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTemplate(Asked):
+    name: str
+    workspace: str | None
+    """None: of the whole cluster."""
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveTemplate(Asked):
+    name: str
+    workspace: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetDefaults(Asked):
+    workspace: str
+    config: Mapping[str, Any]
+    """Empty: the workspace has none any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateProject(Asked):
+    workspace: str
+    project: str
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeProject(Asked):
+    workspace: str
+    project: str
+    settings: ProjectSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRole(Asked):
+    name: str
+    permissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeRole(Asked):
+    name: str
+    permissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveRole(Asked):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRole(Asked):
+    holding: Holding
+    workspace: str | None = None
+    """None: in the whole cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeRole(Asked):
+    holding: Holding
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateToken(Asked):
     """One more token of a user, or one in place of another."""
 
     owner: str
@@ -201,16 +309,25 @@ class CreateToken(_Asked):
     """None: the token does not expire."""
     replaces_id: str = ""
     """Id of the token that is revoked with it. Empty: none."""
+    permissions: tuple[str, ...] | None = None
+    """Names of the permissions that it is limited to. None: those of the replaced token, or else no limit but that of the token
+    that was shown."""
+    limited_to: tuple[str, ...] | None = None
+    """Limit of the token that was shown."""
+    workspace: str = ""
+    """Workspace that it is limited to. Empty: that of the replaced token or of the one that was shown, or none."""
+    shown_workspace: str = ""
+    """Workspace that the token that was shown is limited to. Empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RevokeToken(_Asked):
+class RevokeToken(Asked):
     owner: str
     token_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetPassword(_Asked):
+class SetPassword(Asked):
     """Of another user: who knows it is told to choose another."""
 
     name: str
@@ -219,18 +336,26 @@ class SetPassword(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkUser(_Asked):
+class LinkUser(Asked):
     """To whoever comes with this name from the provider of identities."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeginSession(_Asked):
+class BeginSession(Asked):
     token_hash: str
     """SHA-256 of the session's token."""
     expires_us: int | None
     label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInByLink(BeginSession):
+    """By who holds a link that this user just asked for, with a session or the cluster's own token."""
+
+    asked_by: str
+    """SHA-256 of the session's token. Empty: the cluster's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +379,7 @@ class SignIn(BeginSession):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateWebhook(_Asked):
+class CreateWebhook(Asked):
     name: str
     kind: TargetKind
     place: str
@@ -268,7 +393,7 @@ class CreateWebhook(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeWebhook(_Asked):
+class ChangeWebhook(Asked):
     """None: as before."""
 
     name: str
@@ -280,12 +405,12 @@ class ChangeWebhook(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveWebhook(_Asked):
+class RemoveWebhook(Asked):
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeWebhookSecret(_Asked):
+class ChangeWebhookSecret(Asked):
     name: str
     sealed_id: str
     old_until_us: int
@@ -293,14 +418,14 @@ class ChangeWebhookSecret(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TryWebhook(_Asked):
+class TryWebhook(Asked):
     """A notice that is about nothing."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Redeliver(_Asked):
+class Redeliver(Asked):
     name: str
     numbers: tuple[int, ...] = ()
     """Of parked notices. None: all of them."""
@@ -312,6 +437,29 @@ class TellWaits:
 
     id: UUID
     time_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateUnmanagedExperiment(Asked):
+    name: str
+    or_existing: bool = False
+    """True: an experiment that has the name is as good."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartUnmanagedTrial(Asked):
+    experiment_id: int
+    name: str
+    started_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeUnmanagedTrial(Asked):
+    experiment_id: int
+    trial_id: str
+    state: UnmanagedState
+    ended_us: int | None
+    deleted: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,12 +481,17 @@ class NoteDelivery:
 
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
-RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | DeleteExperiment | KeepExperiment
+RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | PutIntoProject | DeleteExperiment | KeepExperiment
+WorkspaceCommand = CreateWorkspace | ChangeWorkspace | SetWorkspaceRules | CreateProject | ChangeProject | SetDefaults
+TemplateCommand = SetTemplate | RemoveTemplate
 ClusterCommand = (
     NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword | LinkUser
 )
 """For admins."""
+AccessCommand = WorkspaceCommand | TemplateCommand | CreateRole | ChangeRole | RemoveRole | GrantRole | RevokeRole
 TokenCommand = CreateToken | RevokeToken
+UnmanagedCommand = CreateUnmanagedExperiment | StartUnmanagedTrial | ChangeUnmanagedTrial
 WebhookCommand = CreateWebhook | ChangeWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
 UserCommand = TokenCommand | BeginSession
-GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | UserCommand | WebhookCommand
+ExperimentsCommand = SubmitExperiment | ExperimentCommand | RecordCommand | UnmanagedCommand
+GatewayCommand = ExperimentsCommand | ClusterCommand | AccessCommand | UserCommand | WebhookCommand

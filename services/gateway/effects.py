@@ -110,8 +110,8 @@ class Deliveries:
         while True:
             await asyncio.sleep(max(WAIT_LOOK_SECONDS, took / WAIT_LOOK_SHARE))
             now_us, begun = self._clock.now_us(), self._clock.monotonic()
-            notices = self._notices
-            found = await asyncio.to_thread(lambda: next(waits(notices, now_us), None))  # noqa: B023 - awaited at once
+            notices, hidden_of = self._notices, self._loop.state.hidden_from
+            found = await asyncio.to_thread(lambda: next(waits(notices, now_us, hidden_of), None))  # noqa: B023 - awaited at once
             took = self._clock.monotonic() - begun
             if found is None:
                 continue

@@ -10,7 +10,8 @@ from immutables import Map
 
 from tenuto.kernel.folding import Envelope, Fold, Folds, WithEnvelope, unchanged
 from tenuto.schemas.config import CustomSearcher
-from tenuto.schemas.events import EVENT_MODELS
+from tenuto.schemas.events import EVENT_MODELS, EventData
+from tenuto.schemas.events.automation import ExperimentRuleActed, WorkspaceRulesChanged
 from tenuto.schemas.events.people import UserGroupsSet, UserLinked, UserPasswordSet
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
@@ -37,12 +38,18 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.events.unmanaged import UnmanagedExperimentCreated, UnmanagedTrialChanged, UnmanagedTrialStarted
 from tenuto.schemas.operations import Create
+from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder
+from tenuto.services.gateway.policies.access import fold as fold_access
+from tenuto.services.gateway.policies.acting import fold as fold_rules
 from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
 from tenuto.services.gateway.policies.notices import fold as fold_notices
+from tenuto.services.gateway.policies.templates import OF_TEMPLATES
+from tenuto.services.gateway.policies.templates import fold as fold_templates
 from tenuto.services.gateway.policies.triggers import CAUSES_ELSEWHERE
 from tenuto.services.gateway.policies.waits import OF_DEMANDS
-from tenuto.services.gateway.state import DELETED_MAX, Deletion, Live, Share, State, Token, User, origins_of
+from tenuto.services.gateway.state import DELETED_MAX, Deletion, Live, Share, State, Token, Unmanaged, User, origins_of
 
 
 def of_live(fold: Callable[[Live, Any], Live]) -> Callable[[State, Any], State]:
@@ -65,12 +72,14 @@ def submitted(state: State, data: ExperimentSubmitted) -> State:
         place=float(data.experiment_id),
         pool=resources.pool,
         user=data.user,
+        workspace=resources.workspace,
         method=data.config.searcher.name,
         origins=origins_of(data.config, data.parent),
         trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
     )
     count = max(state.submitted, data.experiment_id)
-    return replace(state, submitted=count, live=state.live.set(data.experiment_id, live))
+    access = fold_access(state.access, data)
+    return replace(state, submitted=count, live=state.live.set(data.experiment_id, live), access=access)
 
 
 def ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
@@ -117,6 +126,26 @@ def trial_limits_changed(live: Live, data: ExperimentTrialLimitsChanged) -> Live
     return replace(live, trials_max=data.max_trials) if data.max_trials is not None and live.trials_max else live
 
 
+def unmanaged_created(state: State, data: UnmanagedExperimentCreated) -> State:
+    made = state.unmanaged.set(data.experiment_id, Unmanaged(data.name, data.user))
+    return replace(state, submitted=max(state.submitted, data.experiment_id), unmanaged=made)
+
+
+def unmanaged_started(state: State, data: UnmanagedTrialStarted) -> State:
+    known = state.unmanaged.get(data.experiment_id)
+    if known is None:
+        return state
+    return replace(state, unmanaged=state.unmanaged.set(data.experiment_id, known._replace(trials=data.trial_number)))
+
+
+def described(state: State, data: ExperimentDescribed) -> State:
+    """The name of an experiment of unmanaged runs is how programs find it."""
+    known = state.unmanaged.get(data.experiment_id)
+    if known is None or data.name is None:
+        return state
+    return replace(state, unmanaged=state.unmanaged.set(data.experiment_id, known._replace(name=data.name)))
+
+
 def share_changed(state: State, data: ShareChanged) -> State:
     share = Share(data.weight, data.max_slots)
     return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
@@ -134,7 +163,9 @@ def deletion_canceled(state: State, data: ExperimentDeletionCanceled) -> State:
 
 def deleted(state: State, data: ExperimentDeleted) -> State:
     deletions = state.deletions.delete(data.experiment_id) if data.experiment_id in state.deletions else state.deletions
-    return replace(state, deletions=deletions, deleted=(*state.deleted, data.experiment_id)[-DELETED_MAX:])
+    unmanaged = state.unmanaged.delete(data.experiment_id) if data.experiment_id in state.unmanaged else state.unmanaged
+    kept = (*state.deleted, data.experiment_id)[-DELETED_MAX:]
+    return replace(state, deletions=deletions, unmanaged=unmanaged, deleted=kept)
 
 
 def policy_changed(state: State, data: PoolPolicyChanged) -> State:
@@ -145,7 +176,8 @@ def policy_changed(state: State, data: PoolPolicyChanged) -> State:
 
 
 def user_created(state: State, data: UserCreated, envelope: Envelope) -> State:
-    user = User(data.name, data.admin, state.submitted + 1, service=data.service, owner=data.owner)
+    since_us = envelope.time_us
+    user = User(data.name, data.admin, state.submitted + 1, since_us, service=data.service, owner=data.owner)
     made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
     return _with_token(made, Token(data.token_hash, data.name, envelope.time_us, data.expires_us)) if data.token_hash else made
 
@@ -154,11 +186,30 @@ def user_removed(state: State, data: UserRemoved) -> State:
     user = state.users.get(data.name)
     if user is not None and user.subject:
         state = replace(state, barred=state.barred.set(user.subject, user.name))
-    return _without_user(state, data.name)
+    access = without_holder(without_holder(state.access, f"user/{data.name}"), f"service/{data.name}")
+    return replace(_without_user(state, data.name), access=access)
+
+
+def access_changed(state: State, data: EventData) -> State:
+    return replace(state, access=fold_access(state.access, data))
+
+
+def templates_changed(state: State, data: EventData) -> State:
+    return replace(state, templates=fold_templates(state.templates, data))
 
 
 def token_created(state: State, data: TokenCreated, envelope: Envelope) -> State:
-    return _with_token(state, Token(data.token_hash, data.user, envelope.time_us, data.expires_us, data.label, data.session))
+    token = Token(
+        data.token_hash,
+        data.user,
+        envelope.time_us,
+        data.expires_us,
+        data.label,
+        permissions=data.permissions,
+        workspace=data.workspace or "",
+        session=data.session,
+    )
+    return _with_token(state, token)
 
 
 def token_revoked(state: State, data: TokenRevoked) -> State:
@@ -224,6 +275,9 @@ def and_notices(fold: Callable[[State, Any], State] = unchanged) -> Fold[State]:
 
     def folded(state: State, data: Any, envelope: Envelope) -> State:
         state = fold(state, data)
+        acting = fold_rules(state, data)
+        if acting is not state.acting:
+            state = replace(state, acting=acting)
         notices = fold_notices(state.notices, data, envelope.time_us)
         return state if notices is state.notices else replace(state, notices=notices)
 
@@ -238,7 +292,9 @@ FOLDS: Folds[State] = Folds(
         **{kind: and_notices() for kind in OF_DEMANDS},
         **{kind: and_notices() for kind in OF_WEBHOOKS},
         ExperimentSubmitted: and_notices(submitted),
-        ExperimentDescribed: and_notices(),
+        ExperimentDescribed: and_notices(described),
+        ExperimentRuleActed: and_notices(),
+        WorkspaceRulesChanged: and_notices(),
         ExperimentCompleted: and_notices(ended),
         ExperimentFailed: and_notices(ended),
         ExperimentCanceled: and_notices(ended),
@@ -255,6 +311,11 @@ FOLDS: Folds[State] = Folds(
         ExperimentDeletionRequested: WithEnvelope(deletion_requested),
         ExperimentDeletionCanceled: deletion_canceled,
         ExperimentDeleted: deleted,
+        **dict.fromkeys(OF_ACCESS, access_changed),
+        **dict.fromkeys(OF_TEMPLATES, templates_changed),
+        UnmanagedExperimentCreated: unmanaged_created,
+        UnmanagedTrialStarted: unmanaged_started,
+        UnmanagedTrialChanged: unchanged,
         ShareChanged: share_changed,
         PoolPolicyChanged: policy_changed,
         UserCreated: WithEnvelope(user_created),

@@ -8,8 +8,12 @@ from typing import NamedTuple
 from immutables import Map
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.access import HolderKind
 from tenuto.schemas.record import Parent
-from tenuto.services.gateway.policies.notice_state import Notices
+from tenuto.services.gateway.policies.access import Access, Subject, is_cluster_admin, sight
+from tenuto.services.gateway.policies.acting_state import Acting
+from tenuto.services.gateway.policies.notice_state import HiddenOf, Notices
+from tenuto.services.gateway.policies.templates import Templates
 
 ADMIN = "admin"
 """Whoever holds the cluster's own token."""
@@ -37,6 +41,7 @@ class Live:
     pool: str = "default"
     user: str = ""
     """User who submitted it."""
+    workspace: str = "default"
     method: str = ""
     """Name of the searcher: not all can have other limits while they run."""
     created: int = 0
@@ -71,6 +76,8 @@ class User:
     admin: bool
     first_experiment: int = 1
     """First experiment that may be this user's: earlier ones were submitted by an earlier user of the same name."""
+    since_us: int = 0
+    """Time at which the user was created: unmanaged runs that were started before are an earlier user's."""
     password_id: str = ""
     """Id of the kept hash of the password. Empty: the user has none, and signs in with tokens."""
     must_change: bool = False
@@ -104,6 +111,14 @@ class Token:
     label: str = ""
     session: bool = False
     """True: given at a sign-in."""
+    permissions: tuple[str, ...] | None = None
+    """Names of the permissions that it is limited to. None: whoever shows it may do what its user may."""
+    workspace: str = ""
+    """Workspace that it is limited to. Empty: none."""
+
+    @property
+    def is_limited(self) -> bool:
+        return self.permissions is not None or bool(self.workspace)
 
     @property
     def id(self) -> str:
@@ -111,6 +126,19 @@ class Token:
 
     def holds(self, time_us: int) -> bool:
         return self.expires_us is None or time_us < self.expires_us
+
+
+UNMANAGED_MAX = 10_000
+"""Experiments of unmanaged runs: all are kept in memory."""
+
+
+class Unmanaged(NamedTuple):
+    """An experiment of unmanaged runs."""
+
+    name: str
+    user: str
+    """User who created it."""
+    trials: int = 0
 
 
 class Share(NamedTuple):
@@ -135,8 +163,16 @@ class State:
     """By `workspace/<name>` and `user/<name>`, where one was set."""
     half_lives: Map[str, float] = field(default_factory=Map)
     """Pool -> hours, where past use counts."""
+    access: Access = field(default_factory=Access)
+    """Workspaces, roles, and who has them."""
+    templates: Templates = field(default_factory=Templates)
+    """Of configurations, and the defaults of workspaces."""
+    unmanaged: Map[int, Unmanaged] = field(default_factory=Map)
+    """By the experiment's id."""
     notices: Notices = field(default_factory=Notices)
     """Webhooks, and what is to be sent to them."""
+    acting: Acting = field(default_factory=Acting)
+    """Rules of experiments, and how often they have acted."""
     deletions: Map[int, Deletion] = field(default_factory=Map)
     """By experiment: those that are not carried out yet."""
     deleted: tuple[int, ...] = ()
@@ -160,8 +196,35 @@ class State:
         """Whether the tokens of user `name` are this user's affair: the own ones, and those of service accounts."""
         return user == name or (name in self.users and bool(user) and self.users[name].owner == user)
 
+    def subject(self, name: str, token: Token | None = None) -> Subject:
+        """The user of that name. `token`: the one that was shown, which may be limited."""
+        user = self.users.get(name)
+        limited_to = None if token is None or token.permissions is None else frozenset(token.permissions)
+        kind: HolderKind = "service" if user is not None and user.service else "user"
+        groups = () if user is None else user.groups
+        admin = name == ADMIN or (user is not None and user.admin)
+        return Subject(name, kind, groups, admin, limited_to, "" if token is None else token.workspace)
+
+    def hidden_of(self, user: str) -> frozenset[str]:
+        """Workspaces that the user does not see."""
+        return sight(self.access, self.subject(user)).hidden
+
+    @property
+    def hidden_from(self) -> HiddenOf | None:
+        """`hidden_of`; None: nobody misses anything."""
+        return self.hidden_of if self.access.has_private else None
+
+    def run_owner(self, user_name: str, started_us: int) -> str:
+        """Owner of an unmanaged run that this recorded user started at that time by the log."""
+        user = self.users.get(user_name)
+        return user_name if user is None or started_us >= user.since_us else f"{EARLIER}{user_name}"
+
+    def unmanaged_named(self, name: str) -> int | None:
+        """Id of the experiment of unmanaged runs that has this name."""
+        return next((key for key in sorted(self.unmanaged) if self.unmanaged[key].name == name), None)
+
     def may_all(self, user: str) -> bool:
-        return user == ADMIN or (user in self.users and self.users[user].admin)
+        return is_cluster_admin(self.access, self.subject(user))
 
 
 def initial() -> State:

@@ -16,6 +16,7 @@ from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.services.launcher.core import LauncherCore
@@ -62,7 +63,7 @@ async def build(
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     tokens = await load_report_tokens(pool)
     secrets = Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None)
-    assigned = Assigned(tokens, secrets)
+    assigned = Assigned(tokens, secrets, stores_of("", settings.stores_file))
     assigner = Assigner(loop, bus, assigned)
     backlogs = Backlogs(bus, clock)
     listener = Listener(loop, log, bus, clock, settings, backlogs, tokens, assigned)

@@ -8,14 +8,13 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
-from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
-from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
 from tenuto.schemas.events.run import RestartPauseEnded, WorkersExited
 from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
-from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
+from tenuto.schemas.ids import allocation_id, experiment_of
 from tenuto.schemas.sentences.grants import GoesOnResized
 from tenuto.schemas.sentences.leaving import (
     ExperimentPaused,
@@ -27,9 +26,11 @@ from tenuto.schemas.sentences.leaving import (
 )
 from tenuto.services.scheduler.evolve import FOLDS, apply
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority
-from tenuto.services.scheduler.policies.resizing import droppable, resized, smaller
+from tenuto.services.scheduler.policies.decisions import preempted, resized
+from tenuto.services.scheduler.policies.shrinking import droppable
 from tenuto.services.scheduler.policies.turns import any_due
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
+from tenuto.services.scheduler.state.slotsets import smaller
 from tenuto.services.scheduler.state.usable import free_slots
 
 Policy = Callable[[State, Pool, int], list[EventData]]
@@ -133,7 +134,8 @@ def _evicted(state: State, data: EventData) -> list[EventData]:
     if data.slot_id is None:
         concerned.update(agent.auxiliary)
     reason = SlotsClosedBelow(agent=data.agent_id, slot=data.slot_id).reason()
-    return [_preempted(state.allocations[item], reason) for item in sorted(concerned) if not state.allocations[item].leaving]
+    leaving = [state.allocations[item] for item in sorted(concerned) if not state.allocations[item].leaving]
+    return [preempted(allocation.pool, allocation, reason) for allocation in leaving]
 
 
 def _pools_of_slots(state: State, data: EventData) -> list[str]:
@@ -191,7 +193,7 @@ def _goes_on(state: State, allocation: Allocation) -> list[EventData]:
     size = sum(len(part.slot_ids) for part in parts)
     if size < experiment.slots_per_trial:
         return []
-    name = trial_id(allocation.experiment_id, allocation.trial_number)
+    name = allocation.trial_id
     return [
         AllocationGranted(
             pool=allocation.pool,
@@ -212,12 +214,12 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
     elsewhere = [item for item in running if item.pool != experiment.pool and item.pool not in experiment.fallback_pools]
     if elsewhere and not experiment.paused:
         reason = PoolChanged(to_pool=experiment.pool, allocations=len(elsewhere)).reason()
-        return [_preempted(allocation, reason) for allocation in elsewhere]
+        return [preempted(allocation.pool, allocation, reason) for allocation in elsewhere]
     if not (experiment.paused or _over_limit(experiment, experiment.slots_used)):
         return []
     if experiment.paused:
         reason = ExperimentPaused(allocations=len(running)).reason()
-        return [_preempted(allocation, reason) for allocation in running]
+        return [preempted(allocation.pool, allocation, reason) for allocation in running]
     drafts, used = _shrunk_to_limit(state, experiment)
     concerned = {draft.allocation_id for draft in drafts if isinstance(draft, AllocationResized)}
     for allocation in sorted((item for item in running if item.allocation_id not in concerned), key=lambda item: -item.grant):
@@ -225,7 +227,7 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
             break
         assert experiment.max_slots is not None
         over = OverLimit(slots_used=used, slots_max=experiment.max_slots, slots_freed=allocation.size)
-        drafts.append(_preempted(allocation, over.reason()))
+        drafts.append(preempted(allocation.pool, allocation, over.reason()))
         used -= allocation.size
     return drafts
 
@@ -258,13 +260,3 @@ def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventDa
 
 def _over_limit(experiment: Experiment, slots: int) -> bool:
     return experiment.max_slots is not None and slots > experiment.max_slots
-
-
-def _preempted(allocation: Allocation, reason: Reason) -> AllocationPreempted:
-    return AllocationPreempted(
-        pool=allocation.pool,
-        allocation_id=allocation.allocation_id,
-        trial_id=trial_id(allocation.experiment_id, allocation.trial_number),
-        experiment_id=allocation.experiment_id,
-        reason=reason,
-    )

@@ -8,29 +8,40 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
+from tenuto.schemas.queue import (
+    POSITION_MAX,
+    PastAgent,
+    PastSlot,
+    PoolQueue,
+    QueueAnswer,
+    QueueQuestion,
+    QueueRow,
+    ShareRow,
+)
 from tenuto.schemas.sentences.waiting import Behind, Leaving, Waiting
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
 from tenuto.services.scheduler.policies.feasibility import never
-from tenuto.services.scheduler.state import Pool, Share, State, policy_of
+from tenuto.services.scheduler.state import Agent, Closed, Pool, Share, State, policy_of
 from tenuto.services.scheduler.state.slotsets import count
 
 POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
 SHARES_MAX = 1_000
 """Workspaces and users in an answer."""
 ROWS_MAX = 1_000
-"""Experiments of one pool in an answer; nobody reads more."""
+"""Experiments of one pool in an answer; few read more, and the next page has them."""
 
 
-def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
-    """The experiments of a pool that wait for slots or have some, in the order in which they are served."""
+def explain(state: State, name: str, now_us: int, after: int = 0, rows_max: int = ROWS_MAX) -> list[QueueRow]:
+    """The experiments of a pool that wait for slots or have some, in the order in which they are served: so many behind position
+    `after`."""
+    last = after + rows_max
     pool = state.pools.get(name)
     if pool is None:
         return []
     notes: dict[int, Waiting] = {}
     auxiliary.plan(state, pool, notes)
     policy = policy_of(state, name).name
-    shortened = _shortened(state, pool, policy)
+    shortened = _shortened(state, pool, policy, last)
     drafts = POLICIES[policy](state, shortened, now_us, notes)
     for key in [entry[2] for entry in shortened.queue]:
         # Whatever else a pass came upon first: this one waits for other agents, and for nothing that others do.
@@ -44,19 +55,19 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     leaving = _leaving(state, pool)
     rows = [
         _row(state, pool, key, notes, None if shares is None else shares.get(key, 0), leaving.get(key, NOTHING))
-        for key in order[:ROWS_MAX]
+        for key in order[after:last]
     ]
-    return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, 1)]
+    return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, after + 1)]
 
 
-def _shortened(state: State, pool: Pool, policy: str) -> Pool:
+def _shortened(state: State, pool: Pool, policy: str, rows_max: int) -> Pool:
     """With no more of its queue than is shown. A fair share depends on all who wait; no other reason does. Where not all of one
     priority are shown, the first of each owner are, as it is the owners who take turns."""
-    if policy == "fair_share" or len(pool.queue) <= ROWS_MAX:
+    if policy == "fair_share" or len(pool.queue) <= rows_max:
         return pool
     if policy == "fifo":
-        return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=lambda entry: entry[1:])[:ROWS_MAX])))
-    level = pool.queue[ROWS_MAX][0]
+        return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=lambda entry: entry[1:])[:rows_max])))
+    level = pool.queue[rows_max][0]
     start, end = (bisect_left(pool.queue, (priority, float("-inf"), 0)) for priority in (level, level + 1))
     turns: dict[tuple[str, str], int] = {}
     found: list[tuple[int, int]] = []
@@ -65,7 +76,7 @@ def _shortened(state: State, pool: Pool, policy: str) -> Pool:
         owner = (experiment.workspace, experiment.user)
         turns[owner] = turn = turns.get(owner, 0) + 1
         found.append((turn, at))
-    shown = sorted(at for _, at in sorted(found)[: ROWS_MAX - start])
+    shown = sorted(at for _, at in sorted(found)[: rows_max - start])
     return replace(pool, queue=(*pool.queue[:start], *(pool.queue[at] for at in shown)))
 
 
@@ -156,10 +167,15 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
 
 def queue_answer(state: State, question: QueueQuestion, now_us: int) -> QueueAnswer:
     names = sorted(state.pools) if question.pool is None else [name for name in [question.pool] if name in state.pools]
-    left, pools = question.rows_max, []
+    left, more, pools = question.rows_max, False, list[PoolQueue]()
     for name in names:
         pool, policy = state.pools[name], policy_of(state, name)
-        rows = explain(state, name, now_us)[:left]
+        rows: list[QueueRow] = []
+        if name >= question.after_pool and not more:
+            after = question.after_position if name == question.after_pool else 0
+            room = min(left, POSITION_MAX - after)
+            rows = explain(state, name, now_us, after, room + 1)  # one more tells whether there are more
+            more, rows = len(rows) > room and after + room < POSITION_MAX, rows[:room]
         left -= len(rows)
         pools.append(
             PoolQueue(
@@ -175,7 +191,7 @@ def queue_answer(state: State, question: QueueQuestion, now_us: int) -> QueueAns
                 rows=tuple(rows),
             )
         )
-    return QueueAnswer(pools=tuple(pools), shares=_shares(state))
+    return QueueAnswer(pools=tuple(pools), shares=_shares(state), more=more)
 
 
 def _shares(state: State) -> tuple[ShareRow, ...]:
@@ -186,3 +202,23 @@ def _shares(state: State) -> tuple[ShareRow, ...]:
         found = {"owner": owner, "name": name, "weight": share.weight, "max_slots": share.max_slots}
         rows.append(ShareRow.model_validate({**found, "slots": state.owner_slots.get(key, 0)}))
     return tuple(rows)
+
+
+def agents_answer(state: State, most: int) -> tuple[PastAgent, ...]:
+    """The first agents by their ids, with their slots and who is on them."""
+    return tuple(_agent(state.agents[agent_id]) for agent_id in sorted(state.agents)[:most])
+
+
+def _agent(agent: Agent) -> PastAgent:
+    used, closed = dict(agent.used), agent.closed or Closed()
+    return PastAgent(
+        id=agent.agent_id,
+        pool=agent.pool,
+        kind=agent.kind,
+        lost=agent.lost,
+        slots=tuple(
+            PastSlot(slot_id=slot, enabled=not (closed.agent or slot in closed.slots), allocation_id=used.get(slot))
+            for slot in agent.slots
+        ),
+        auxiliary=agent.auxiliary,
+    )

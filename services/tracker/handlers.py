@@ -24,9 +24,10 @@ from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsReport, TrackerReport
-from tenuto.schemas.text import storable_json
+from tenuto.schemas.text import INTEGER_MAX, storable_json
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.projections import Logs, write_logs, write_metrics
+from tenuto.services.tracker.projections.logs import Logs, write_logs
+from tenuto.services.tracker.projections.metrics import write_metrics
 from tenuto.services.tracker.state import State
 
 logger = logging.getLogger(__name__)
@@ -132,9 +133,18 @@ def _storable(report: Report, body: Model) -> str:
     trial_id, allocation_id = getattr(body, "trial_id", ""), getattr(body, "allocation_id", "")
     if not _TRIAL_ID.fullmatch(trial_id) or not _ALLOCATION_ID.fullmatch(allocation_id):
         raise Poison(report, f"trial {trial_id!r} or allocation {allocation_id!r} is not an id")
-    points = body.points if isinstance(body, MetricsReport) else (body,)
-    if any(getattr(point, "batches", 0) > BATCHES_MAX or getattr(point, "length", 0) > BATCHES_MAX for point in points):
+    if isinstance(body, MetricsReport):
+        _check_points(report, body)
+    elif getattr(body, "batches", 0) > BATCHES_MAX or getattr(body, "length", 0) > BATCHES_MAX:
         raise Poison(report, "it counts more batches than can be stored")
     if isinstance(body, CheckpointReport) and not body.checkpoint_id.startswith(f"{allocation_id}-"):
         raise Poison(report, f"checkpoint {body.checkpoint_id!r} is not named for its allocation {allocation_id}")
     return str(allocation_id)
+
+
+def _check_points(report: Report, body: MetricsReport) -> None:
+    """Raises Poison."""
+    if any(abs(point.batches) > BATCHES_MAX for point in body.points):
+        raise Poison(report, "it counts more batches than can be stored")
+    if any(abs(point.time_us) > INTEGER_MAX for point in body.points):
+        raise Poison(report, "it cannot be stored: the time of a point needs more than 64 bits")

@@ -1,4 +1,6 @@
-"""Contract of runtimes, checked on each of them. Workers are scripts here, which share their model directory with the test."""
+"""Contract of runtimes, checked on each of them. Workers are scripts here, which share their model directory with the test.
+
+Long, because it is one contract: a test for each promise of `workers/agent/runtimes/runtime.py`."""
 
 from __future__ import annotations
 
@@ -13,11 +15,22 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tenuto.schemas.config.experiment import Environment
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
 from tests.support.control_plane import AGENT, make_assignment, make_config
-from tests.support.runtimes import KINDS, SECRET_OF_THE_AGENT, SLOTS, TOKEN, gang_work_of, make_runtime, shell, work_of
+from tests.support.docker_daemon import lack
+from tests.support.runtimes import (
+    DOCKER_URL,
+    KINDS,
+    SECRET_OF_THE_AGENT,
+    SLOTS,
+    TOKEN,
+    gang_work_of,
+    make_runtime,
+    shell,
+    work_of,
+)
 
 WAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).parents[2]
@@ -81,8 +94,13 @@ class Bench:
                 await asyncio.sleep(0.02)
 
 
-@pytest.fixture(params=KINDS)
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if kind == "docker" else []) for kind in KINDS]
+
+
+@pytest.fixture(params=PARAMETERS)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    if request.param == "docker":
+        monkeypatch.setenv(DOCKER_URL, request.getfixturevalue("docker_daemon").url)
     bench = Bench(request.param, tmp_path)
     yield bench
     left = [allocation_id for allocation_id in await bench.runtime.find() if not await bench.runtime.kill_all(allocation_id)]
@@ -91,6 +109,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_slots_have_numbers_of_their_own(bench: Bench) -> None:
+    await bench.open(*shell("exit 0"))
     assert len({slot.slot_id for slot in bench.runtime.slots}) == len(bench.runtime.slots) == len(SLOTS)
 
 
@@ -260,7 +279,8 @@ async def test_a_worker_knows_who_it_is_and_reaches_its_agent(bench: Bench) -> N
     runtime = await bench.open(sys.executable, "-c", LOOKS_AROUND)
     server = grpc.aio.server()
     runtime.endpoint.prepare()
-    server.add_insecure_port(runtime.endpoint.address)
+    for address in runtime.endpoint.addresses:
+        server.add_insecure_port(address)
     await server.start()
     runtime.endpoint.opened()
     config = make_config().model_copy(update={"environment": Environment(variables={"WORD": "here", "OMP_NUM_THREADS": "3"})})

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -152,6 +156,7 @@ async def test_every_example_does_what_it_says(
     assert f"experiment {coarse.id}: {best.best_metric} with " in said
     assert f"experiment {exploding.id} is killed: loss 1000000000.0" in said
     await asyncio.to_thread(check_commands, cluster, rules)
+    await asyncio.to_thread(check_pipeline_step, cluster, home)
 
 
 def check_commands(cluster: LiveCluster, rules: Path) -> None:
@@ -170,3 +175,26 @@ def check_commands(cluster: LiveCluster, rules: Path) -> None:
     done = cluster.cli("automation", "replay", rules / "follow_up.py", "--from", "0", "--dry-run")
     assert "1 events concern the rules; 1 calls would have been made." in done.stdout
     cluster.check_bus()
+
+
+def check_pipeline_step(cluster: LiveCluster, home: Path) -> None:
+    """The step in shell, twice as by a pipeline that lost it, and once where the experiment fails."""
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+    config = {"name": "step", "entrypoint": "train.py", "hyperparameters": {"learning_rate": 0.5}, "searcher": searcher}
+    (home / "step.json").write_text(json.dumps(config))
+    (home / "failing.json").write_text(json.dumps({**config, "hyperparameters": {}, "max_restarts": 0}))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**cluster.environment, "PATH": path, "MODEL_DIR": str(home / "model"), "TIMEOUT_SECONDS": "200"}
+
+    def step(config: str, key: str) -> int:
+        variables = {**environment, "CONFIG": str(home / config), "STEP_KEY": key}
+        command = ["sh", str(ROOT / "examples" / "pipelines" / "train.sh"), str(home / "result.json")]
+        return subprocess.run(command, env=variables, check=False, capture_output=True).returncode
+
+    results = []
+    for _ in range(2):
+        assert step("step.json", "run-7") == 0
+        results.append(json.loads((home / "result.json").read_text()))
+    assert results[0] == results[1], "the same experiment"
+    assert results[0]["best_metric"] == 0.5
+    assert step("failing.json", "run-8") == 2

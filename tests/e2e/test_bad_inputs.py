@@ -223,6 +223,14 @@ def webhook_inside(user: User) -> str:
     return said
 
 
+def wrong_template(user: User) -> str:
+    user.cluster.cli("template", "set", "containers", user.config((CONFIG, "environment: {pull: always}\n")))
+    said = user.run("template", "set", "wrong", user.config((CONFIG, "max_restarts: many\n")))
+    said += user.refused(("max_restarts: 0", "template: slow")) + user.refused(("max_restarts: 0", "template: containers"))
+    user.cluster.cli("template", "rm", "containers")
+    return said
+
+
 PRODUCED: dict[str, Callable[[User], str]] = {
     "broken YAML": lambda user: user.refused(("hyperparameters: {learning_rate: 0.1}", "labels: [one\nsearch: 1")),
     "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
@@ -234,6 +242,7 @@ PRODUCED: dict[str, Callable[[User], str]] = {
         + user.refused(("max_restarts: 0", "max_restarts: 0\ncheckpoint_storage: {type: s3, bucket: team-a}"))
     ),
     "wrong type": lambda user: user.refused(("max_restarts: 0", "max_restarts: many"), ("{batches: 8}", "8")),
+    "template that is not there, or does not fit": wrong_template,
     "unknown search method": lambda user: user.refused(("name: single", "name: ashaa")),
     "file that is not there": lambda user: (
         user.run("exp", "create", "none.yaml", MODEL) + user.run("exp", "create", user.config(), user.directory / "none")

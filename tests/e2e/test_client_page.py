@@ -51,7 +51,7 @@ def page(cluster: LiveCluster) -> dict[str, Any]:
 
 
 def test_the_examples_do_what_the_page_says(cluster: LiveCluster, page: dict[str, Any]) -> None:
-    assert len(BLOCKS) == 10
+    assert len(BLOCKS) == 11
     experiment: Experiment = page["experiment"]
     assert page["state"] == "completed"
     trials, curves, results = page["trials"], page["curves"], page["results"]
@@ -65,7 +65,8 @@ def test_the_examples_do_what_the_page_says(cluster: LiveCluster, page: dict[str
     assert (cluster.directory.parent / page["directory"] / "model.safetensors").is_file()
     assert "done" in cluster.once(lambda: list(experiment.logs()), lambda lines: "done" in lines)
     assert page["repeated"].reproduction()["equal"] is True
-    assert "searcher.max_trials" in page["said"][4]
+    assert page["said"][4] == "1 <div><b>Trial 1-1</b\n".replace("1-1", page["best"].id)
+    assert "searcher.max_trials" in page["said"][5]
     assert page["position"] > 1
     assert "invalid 400" in page["said"][-1]
 

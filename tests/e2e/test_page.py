@@ -4,6 +4,7 @@ any earlier moment of it, and what somebody else may not do."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +12,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tenuto.schemas.events.pool import AllocationGranted
 from tests.e2e.test_search_control import Search
 from tests.support import browser as browsers
+from tests.support.accessibility import findings
 from tests.support.live_cluster import LiveCluster
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
-LACK = browsers.missing()
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(bool(LACK), reason=LACK)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.real_part(browsers.lack()),
+    pytest.mark.real_part(browsers.lack_of_page(), installable=False),
+]
+FADED = """Promise.allSettled(document.getAnimations().filter(one => one.effect.getComputedTiming().endTime < Infinity)
+  .map(one => one.finished)).then(() => null)"""
+"""Waits until colours have changed."""
+TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 GIVEN, OWN = "first-otters-juggle-lamps", "quiet walrus eats 3 plums"
 ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 2, "max_rungs": 3}
 
@@ -27,7 +38,7 @@ ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("page") / "cluster") as cluster:
-        for name, admin in (("ada", True), ("bob", False)):
+        for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False)):
             cluster.client().post("/users", {"name": name, "admin": admin})
             cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
         yield cluster
@@ -37,6 +48,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 def browser() -> Iterator[Browser]:
     with browsers.browsing() as found:
         yield found
+
+
+def check_accessible(page: Page) -> None:
+    """Nothing serious by axe-core's rules, in light and in dark colours; nothing wider than a telephone."""
+    from playwright.sync_api import expect
+
+    whole = page.viewport_size
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.evaluate(FADED)
+        assert findings(page) == []
+    page.set_viewport_size(TELEPHONE)
+    expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
+    page.set_viewport_size(whole or {})  # type: ignore[typeddict-item]
 
 
 def enter(page: Page, name: str) -> None:
@@ -51,13 +76,13 @@ def enter(page: Page, name: str) -> None:
 def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
-    search = Search(cluster, tmp_path, ASHA)
+    search = Search(cluster, tmp_path, ASHA, name="seen live")
     url = cluster.client().target.url
     with browsers.visiting(browser, url) as page:
         page.goto("/")
         enter(page, "ada")
-        page.get_by_role("link", name="held").click()
-        expect(page.get_by_role("heading", name="held")).to_be_visible()
+        page.get_by_role("link", name="seen live").click()
+        expect(page.get_by_role("heading", name="seen live")).to_be_visible()
         expect(page.get_by_text("● live")).to_be_visible()
 
         search.wait_held(2)
@@ -86,16 +111,194 @@ def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: 
 
         page.reload()  # the address holds the tab and the trial
         expect(page.get_by_text("Trained to the full length of 8 batches")).to_be_visible()
-        decisions = [event for event in cluster.events() if event.type in ("TrialPaused", "TrialExtended", "TrialStopped")]
+        decisions = [event for event in search.events() if event.type in ("TrialPaused", "TrialExtended", "TrialStopped")]
         page.goto(f"/experiments/{search.id}?tab=rungs&at={decisions[0].position}")
         expect(page.get_by_role("group", name="Rungs of the search").get_by_role("button")).to_have_count(1)
         assert whole > 1
+        check_accessible(page)
         page.get_by_role("button", name="Play").click()
         expect(page.get_by_text("now", exact=True)).to_be_visible()
         expect(page.get_by_role("group", name="Rungs of the search").get_by_role("button")).to_have_count(whole)
 
+        look_at_trial(page, cluster, search)
+        look_at_hyperparameters(page, search)
+        look_at_code_and_compare(page, search)
+        fork(page, cluster, search)
+        choose_in_the_list(page, search)
+
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in to Tenuto")).to_be_visible()
+
+
+def look_at_trial(page: Page, cluster: LiveCluster, search: Search) -> None:
+    """From the table to one trial: its curves, its runs as the record has them, its checkpoints, its log."""
+    from playwright.sync_api import expect
+
+    best = cluster.json("exp", "describe", str(search.id))["best_trial_id"]
+    page.goto(f"/experiments/{search.id}?tab=trials")
+    page.get_by_role("region", name="Trials").get_by_role("link", name=best.split("-")[1], exact=True).click()
+    expect(page.get_by_role("heading", name=f"Trial {best}")).to_be_visible()
+    expect(page.get_by_role("img", name="loss by batches")).to_be_visible()
+    check_accessible(page)
+    page.get_by_role("tab", name="Runs").click()
+    runs = [event for event in search.all(AllocationGranted) if event.trial_id == best]
+    expect(page.get_by_role("group", name="Runs of the trial in time").get_by_role("button")).to_have_count(len(runs))
+    check_accessible(page)
+    expect(page.get_by_role("cell", name="granted", exact=True)).to_have_count(len(runs))
+    page.get_by_role("tab", name="Checkpoints").click()
+    page.get_by_role("table", name="Checkpoints").get_by_role("button").first.click()
+    page.get_by_role("button", name="Verify").click()
+    expect(page.get_by_text("files are as they were recorded")).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Download").click()
+    assert saved.value.suggested_filename.endswith(".tar")
+    page.get_by_role("tab", name="Record").click()
+    expect(page.get_by_role("table", name="Starts").get_by_role("row")).to_have_count(len(runs) + 1)
+    page.get_by_role("tab", name="Log").click()
+    expect(page.get_by_role("region", name="Log")).to_be_visible()
+    page.get_by_label("Search the log").fill("no line has this")
+    expect(page.get_by_text("No line fits.")).to_be_visible()
+    assert "text=no" in page.url
+
+
+def look_at_hyperparameters(page: Page, search: Search) -> None:
+    """Choosing by the keyboard, kept by the address; the importance of the one hyperparameter that differs."""
+    from playwright.sync_api import expect
+
+    page.goto(f"/experiments/{search.id}?tab=hyperparameters")
+    expect(page.get_by_role("img", name="Parallel coordinates of 4 trials over learning_rate, loss")).to_be_visible()
+    expect(page.get_by_text("4 of 4 trials")).to_be_visible()
+    check_accessible(page)
+    page.get_by_role("slider", name="Choose by learning_rate").press("ArrowUp")
+    expect(page.get_by_text("4 of 4 trials")).to_be_hidden()
+    page.reload()
+    expect(page.get_by_text("of 4 trials")).not_to_have_text("4 of 4 trials")
+    page.get_by_text("Scatter", exact=True).click()
+    expect(page.get_by_role("img", name="4 trials by learning_rate and loss")).to_be_visible()
+    page.get_by_text("Importance", exact=True).click()
+    expect(page.get_by_role("list", name="Importance of the hyperparameters")).to_contain_text("learning_rate")
+
+
+def look_at_code_and_compare(page: Page, search: Search) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(f"/experiments/{search.id}?tab=code&file=model_def.py")
+    expect(page.get_by_role("textbox", name="model_def.py")).to_contain_text("class HeldTrial")
+    check_accessible(page)
+    page.goto(f"/compare?items={search.id}-1,{search.id}-2")
+    expect(page.get_by_role("img", name="loss of")).to_be_visible()
+    expect(page.get_by_role("row", name="learning_rate")).to_have_count(2)  # side by side, and as a difference
+    expect(page.get_by_role("table", name="Differences")).to_contain_text("likely")
+    check_accessible(page)
+
+
+def fork(page: Page, cluster: LiveCluster, search: Search) -> None:
+    """The configuration edited in the browser: an error at its line, then another experiment."""
+    from playwright.sync_api import expect
+
+    page.goto(f"/experiments/{search.id}")
+    page.get_by_role("button", name="Fork").click()
+    editor = page.get_by_role("textbox", name="Configuration to be edited")
+    expect(editor).to_contain_text("max_trials: 4")
+    line = editor.locator(".cm-line").filter(has_text="max_trials: ")
+    for digit in "02":
+        line.click()
+        for key in ("End", "Backspace", digit):
+            page.keyboard.press(key)
+        page.get_by_role("button", name="Submit the fork").click()
+        if digit == "0":
+            expect(page.get_by_role("alert").filter(has_text="max_trials")).to_contain_text("Line")
+    expect(page.get_by_role("heading", name=f"seen live (fork of {search.id})")).to_be_visible()
+    forked = page.url.partition("/experiments/")[2].partition("?")[0]
+    assert cluster.json("exp", "describe", forked)["config"]["searcher"]["max_trials"] == 2
+    page.get_by_role("tab", name="Configuration").click()
+    expect(page.get_by_role("table", name="Differences")).to_contain_text("max_trials")
+
+
+def choose_in_the_list(page: Page, search: Search) -> None:
+    """Both experiments are chosen to be compared; the one that has ended is archived."""
+    from playwright.sync_api import expect
+
+    page.goto("/")
+    expect(page.get_by_role("img", name="loss of the best trial of seen live", exact=True)).to_be_visible()
+    check_accessible(page)
+    page.get_by_label(f"Choose experiment {search.id}", exact=True).check()
+    actions = page.get_by_role("group", name="Actions on the chosen experiments")
+    expect(actions.get_by_role("button", name="Archive 1")).to_be_visible()
+    page.get_by_label("Choose experiment").first.check()
+    expect(actions.get_by_text("2 chosen")).to_be_visible()
+    expect(actions.get_by_role("link", name="Compare 2")).to_be_visible()
+    page.get_by_label("Choose experiment").first.uncheck()
+    actions.get_by_role("button", name="Archive 1").click()
+    expect(page.get_by_label(f"Choose experiment {search.id}", exact=True)).to_be_hidden()
+
+
+def test_the_cluster_its_queue_and_its_log(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    random = {"name": "random", "max_trials": 3, "max_concurrent_trials": 3}
+    first, second = Search(cluster, tmp_path, random), Search(cluster, tmp_path, random)
+    first.wait_held(2)
+    url = cluster.client().target.url
+    with browsers.visiting(browser, url) as page:
+        page.goto("/cluster")
+        enter(page, "cleo")
+        expect(page.get_by_role("img", name="Slots by time: 2 slots")).to_be_visible()
+        agent = page.get_by_role("region", name="Agent ")
+        expect(agent.get_by_role("link", name=f"trial {first.id}-1")).to_be_visible()
+        check_accessible(page)
+        agent.get_by_role("button", name="Drain").click()
+        expect(agent.get_by_text("(disabled)")).to_have_count(2)
+        agent.get_by_role("button", name="Enable").click()
+        expect(agent.get_by_text("(disabled)")).to_have_count(0)
+
+        page.get_by_role("link", name="Queue").click()
+        rows = page.get_by_role("table", name="Queue of pool default").get_by_role("row")
+        handle = page.get_by_role("button", name=f"Move experiment {second.id}:")
+        expect(rows.nth(2)).to_contain_text("needs 1 slot")
+        check_accessible(page)
+        handle.focus()
+        page.keyboard.press("ArrowUp")
+        expect(rows.nth(1).get_by_role("link")).to_have_text(str(second.id))
+        handle.drag_to(rows.nth(2), target_position={"x": 200, "y": 34})
+        expect(rows.nth(2).get_by_role("link")).to_have_text(str(second.id))
+        look_at_the_past(page, cluster, first.id)
+
+        page.goto(f"/events?type=TrialRequested&experiment={first.id}")
+        page.get_by_role("region", name="Events, the newest first").get_by_role("button").first.click()
+        detail = page.get_by_role("region", name=re.compile(r"^Event \d"))
+        expect(detail.get_by_role("heading", name="TrialRequested")).to_be_visible()
+        check_accessible(page)
+        detail.get_by_role("button", name="ExperimentSubmitted").click()  # its cause
+        expect(detail.get_by_role("button", name="TrialRequested")).to_have_count(3)  # what followed
+    with browsers.visiting(browser, url) as page:
+        page.goto("/cluster")
+        enter(page, "dan")
+        page.get_by_role("button", name="Disable").click()
+        expect(page.get_by_role("alert")).to_contain_text("Only an admin may change this")
+    for search in (first, second):
+        cluster.cli("exp", "kill", str(search.id))
+
+
+def look_at_the_past(page: Page, cluster: LiveCluster, experiment: int) -> None:
+    """The queue and the cluster when the first trial was granted slots, as `tenuto job ls --at` tells them."""
+    from playwright.sync_api import expect
+
+    granted = next(event for event in cluster.events() if event.type == "AllocationGranted")
+    page.get_by_role("slider", name="Moment of the log").focus()
+    page.keyboard.press("Home")
+    expect(page).to_have_url(re.compile(r"/queue\?.*at=\d+"))
+    page.goto(f"/queue?at={granted.position}")
+    expect(page.get_by_text(f"at position {granted.position} of the log")).to_be_visible()
+    [row] = cluster.json("job", "ls", "--at", str(granted.position))["pools"][0]["rows"]
+    assert (row["experiment_id"], row["slots"]) == (experiment, 1)
+    rows = page.get_by_role("table", name="Queue of pool default").get_by_role("row")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text(row["text"])
+    expect(page.get_by_role("button", name="Move experiment")).to_have_count(0)
+    page.goto(f"/cluster?at={granted.position}")
+    agent = page.get_by_role("region", name=re.compile("^Agent .*, then$"))
+    expect(agent.get_by_role("link", name=f"trial {experiment}-1")).to_be_visible()
 
 
 def test_what_is_not_ones_own_is_refused_in_a_sentence(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
@@ -105,6 +308,7 @@ def test_what_is_not_ones_own_is_refused_in_a_sentence(cluster: LiveCluster, bro
     with browsers.visiting(browser, cluster.client().target.url) as page:
         page.goto(f"/experiments/{search.id}")
         page.get_by_label("User").fill("bob")
+        check_accessible(page)
         page.locator("input[autocomplete=current-password]").fill("not his password")
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong.")

@@ -43,12 +43,14 @@ class Search:
 
     _numbers = count(1)
 
-    def __init__(self, cluster: LiveCluster, directory: Path, searcher: dict[str, Any], held_at: int = HELD_AT) -> None:
+    def __init__(
+        self, cluster: LiveCluster, directory: Path, searcher: dict[str, Any], held_at: int = HELD_AT, name: str = "held"
+    ) -> None:
         self.cluster = cluster
         self.gate = directory / f"gate-{next(self._numbers)}"
         self.gate.mkdir()
         config = {
-            "name": "held",
+            "name": name,
             "entrypoint": "model_def:HeldTrial",
             "hyperparameters": {
                 "learning_rate": {"type": "log", "minval": -4, "maxval": -1},

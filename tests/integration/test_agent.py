@@ -26,9 +26,9 @@ from tenuto.schemas.reports import LogsReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
 from tenuto.workers.agent.app import AgentApp, AgentError
-from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.private_directories import short_directory
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked
-from tenuto.workers.agent.runtimes.process.scratch import short_directory
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, ControlPlane, agent_settings, make_assignment, make_context
 
 SUPPORT = Path(__file__).parents[1] / "support"

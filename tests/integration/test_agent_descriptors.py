@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process import processes
-from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process.processes import Identity
 from tests.support.runtimes import make_runtime, shell
 

@@ -23,9 +23,10 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
-from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.private_directories import short_directory
 from tenuto.workers.agent.runtimes.process.processes import marked
-from tenuto.workers.agent.runtimes.process.scratch import PATH_BYTES_MAX, Scratch, short_directory
+from tenuto.workers.agent.runtimes.process.scratch import PATH_BYTES_MAX, Scratch
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 MODEL = b"""

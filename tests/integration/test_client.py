@@ -11,11 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+import numpy
 import pytest
 
 from tenuto.client import AsyncClient, Away, Client, ClientError, Interrupted, Refused, Target, TimedOut, Unreachable, waiting
 from tenuto.schemas.events.search import ExperimentCompleted
 from tests.support.gateway_world import WHY, World, gateway_world, requested, validated
+from tests.support.metric_points import store_columns
 
 T = TypeVar("T")
 CONFIG = {
@@ -140,10 +142,8 @@ async def test_tables_are_frames(world: World, monkeypatch: pytest.MonkeyPatch) 
     pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     await world.submit()
     await world.record(requested(1))
-    await world.log.pool.execute(
-        """INSERT INTO trial_metrics (experiment_id, trial_number, batches, allocation_id, time_us, metrics)
-           SELECT 1, 1, b, '1-1-1', b, jsonb_build_object('loss', b, 'trial', 7) FROM generate_series(1, 600000) b"""
-    )
+    numbers = numpy.arange(1, 600_001)
+    await store_columns(world.log.pool, 1, {"loss": numbers, "trial": numpy.full(600_000, 7)})
     client = Client(target(world))
     experiment = await apart(lambda: client.get_experiment(1))
     table = await apart(experiment.metrics)

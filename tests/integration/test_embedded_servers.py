@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from pathlib import Path
 
 import asyncpg
@@ -15,7 +16,13 @@ from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import ServerError
 
 
-async def test_postgres_keeps_port_and_data_when_killed(server_directory) -> None:
+async def test_postgres_keeps_port_and_data_when_killed(
+    server_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of root, the usual temporary directory may be one that the account of the server cannot pass through.
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
     server = PostgresServer(server_directory / "killed")
     await server.start()
     try:

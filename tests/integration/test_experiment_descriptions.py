@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
-from tenuto.services.gateway.adapters.deleting import CodeRemover
+from tenuto.services.gateway.adapters.deleting import Remover
 from tests.support.gateway_world import CONFIG, World, context, gateway_world, granted, released, requested, saved
 
 
@@ -126,7 +126,8 @@ async def test_code_is_removed_with_the_last_experiment_that_has_it(world: World
     await world.submit(archive=context(**{"model_def.py": b"class Trial: pass"}))
     code = dict.fromkeys((world.shared / "contexts").glob("*.tar.gz"))
     assert len(code) == 2
-    remover = CodeRemover(world.service.gateway.views._pool, world.shared / "contexts")
+    door = world.service.gateway
+    remover = Remover(door.views._pool, world.shared / "contexts", door.run_data, door.artifacts)
     left = []
     for number in (1, 3, 2):
         await world.record(ExperimentCanceled(experiment_id=number, trials=0))

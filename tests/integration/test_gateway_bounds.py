@@ -21,6 +21,7 @@ from tenuto.services.gateway.projections import rows
 from tenuto.services.gateway.rest import connections, gate
 from tenuto.services.gateway.rest.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
+from tests.support.metric_points import store
 
 ANSWER_SECONDS_MAX = 30.0
 LONG = {name * 250_000: 0.5 for name in "abcd"}
@@ -60,10 +61,7 @@ async def test_long_histories_come_in_pages_that_say_so(world: World, monkeypatc
 
     monkeypatch.setattr(rows, "ROWS_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(rows, "PIECE_ROWS", 10)
-    await world.log.pool.execute(
-        """INSERT INTO trial_metrics (experiment_id, trial_number, batches, allocation_id, time_us, metrics)
-           SELECT 1, 1, b, '1-1-1', b, jsonb_build_object(repeat('x', 50000), b) FROM generate_series(1, 100) b"""
-    )
+    await store(world.log.pool, 1, {batches: {"x" * 50_000: batches} for batches in range(1, 101)})
     points: list[int] = []
     while True:
         answer = await world.http.get(f"/api/v1/trials/1-1/metrics?after={points[-1] if points else -1}")

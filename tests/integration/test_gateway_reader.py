@@ -34,7 +34,9 @@ async def test_a_user_whose_archives_take_for_ever_holds_up_nobody(tmp_path: Pat
         with pytest.raises(ReaderBusy):
             await reader.archive(whole, "mallory")
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            assert (await reader.config(CONFIG, "alice")).name == "digits"
+            draft = await reader.config(CONFIG, "alice")
+            assert draft.config is not None
+            assert draft.config.name == "digits"
             assert await reader.archive(whole, "alice") == {"model_def.py"}
             assert await reader.archive(whole, "bob") == {"model_def.py"}
         assert not any(task.done() for task in slow)

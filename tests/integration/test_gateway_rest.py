@@ -270,6 +270,27 @@ async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None
     assert await tables(world) == before
 
 
+async def test_what_is_not_folded_again_yet_is_not_said_to_be_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.submit()
+    projector = world.service.gateway.upkeep._projector
+    go, fold = asyncio.Event(), projector._fold
+
+    async def held(*arguments: Any) -> None:
+        await go.wait()
+        await fold(*arguments)
+
+    monkeypatch.setattr(projector, "_fold", held)
+    assert (await world.http.post("/api/v1/views/rebuild")).status_code == 202
+    for path in ("/experiments/1", "/experiments/1/trials"):
+        status, code, message = await world.error("GET", path)
+        assert (status, code) == (503, "unavailable")
+        assert "filled again" in message
+    go.set()
+    await world.service.gateway.views_reached(await world.log.head())
+    assert (await world.get("/experiments/1"))["id"] == 1
+    assert (await world.error("GET", "/experiments/2"))[0] == 404
+
+
 async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path: Path) -> None:
     await world.submit()
     staged = tmp_path / "staged"

@@ -197,7 +197,7 @@ async def test_a_database_that_is_away_is_no_defect_of_the_door(world: World, mo
     async def away(*_: object) -> None:
         raise database_away
 
-    monkeypatch.setattr(world.service.gateway.views, "owner", away)
+    monkeypatch.setattr(world.service.gateway.views, "place", away)
     monkeypatch.setattr(world.service.gateway.views, "checkpoint", away)
     for method, path in (("POST", "/experiments/7/pause"), ("POST", "/checkpoints/some-checkpoint/verify")):
         code, word, message = await world.error(method, path, headers=ada)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import uuid4
 
-import asyncpg
 import httpx
+import numpy
 import pytest
 
+from tenuto.kernel.eventlog import Append
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.schemas.events.trial import (
     TrialProgressed,
 )
 from tenuto.services.gateway.explain import encode_told
+from tenuto.services.gateway.projections import event_search
+from tenuto.services.gateway.rest import recent_events
 from tenuto.services.gateway.rest.server import bind
 from tests.support.gateway_world import (
     World,
     gateway_world,
     requested,
 )
+from tests.support.metric_points import store_columns
 
 
 @pytest.fixture
@@ -46,6 +53,50 @@ async def test_events_come_with_their_exact_payloads(world: World) -> None:
     assert await world.get("/events?after=4") == []
     verified = (await world.http.post("/api/v1/log/verify")).json()
     assert (verified["ok"], verified["events"], verified["head"], verified["tampered"]) == (True, 4, 4, None)
+
+
+async def test_events_are_found_by_what_they_are(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        await world.submit()
+    await world.record(requested(1), requested(2))
+
+    async def found(query: str) -> list[int]:
+        return [item["position"] for item in await world.get(f"/events/search?{query}")]
+
+    assert await found("") == [5, 4, 3, 2, 1]
+    assert await found("type=TrialRequested,AgentLost") == [5, 4]
+    assert await found("service=user") == await found("service=user:admin") == [3, 2, 1]
+    assert await found("service=user:adm") == await found("service=sea") == await found("type=Nonsense") == []
+    assert await found("experiment=1") == [5, 4, 1]
+    assert await found("after=2&before=4") == [3]
+    [second] = await world.get("/events/search?after=1&before=3")
+    assert await found(f"until_us={second['time_us']}&service=user") == [2, 1]
+    assert await found(f"since_us={second['time_us']}&service=user") == [3, 2]
+
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 2)  # a page may be empty, and leads on
+    page, positions = "/api/v1/events/search?type=ExperimentSubmitted&limit=2", list[int]()
+    for pages in range(1, 9):  # noqa: B007
+        answer = await world.http.get(page)
+        positions += [item["position"] for item in answer.json()]
+        if "link" not in answer.headers:
+            break
+        assert answer.headers["Tenuto-More"] == "true"
+        page = page.partition("?")[0] + answer.headers["link"][1:].partition(">")[0]
+    assert (positions, pages) == ([3, 2, 1], 3)
+
+
+async def test_an_event_names_its_cause_and_what_followed(world: World) -> None:
+    await world.submit()
+    [submitted] = await world.log.read(0)
+    for number in (1, 2):
+        data = requested(number)
+        event = Event(uuid4(), data.stream(), data.TYPE, 1, number, data.to_json(), "test/1", "1", causation_id=submitted.id)
+        await world.log.append(Append([event]))
+    links = await world.get("/events/1/links")
+    assert (links["cause"], [item["position"] for item in links["followers"]]) == (None, [2, 3])
+    links = await world.get("/events/3/links")
+    assert (links["event"]["position"], links["cause"]["position"], links["followers"]) == (3, 1, [])
+    assert await world.error("GET", "/events/9/links") == (404, "not_found", "There is no event 9.")
 
 
 async def listen(world: World, count: int, path: str, **headers: str) -> list[tuple[int, Event]]:
@@ -152,6 +203,55 @@ async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
             return
 
 
+async def test_many_streams_read_the_log_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.submit()
+    recent, reads = world.service.gateway.tail._recent, []
+    read = recent._log.read
+
+    async def counted(*where: Any, **more: Any) -> Any:
+        if more.get("bytes_max") == recent_events.PAGE_BYTES:
+            reads.append(where)
+        return await read(*where, **more)
+
+    async with world.http.stream("GET", f"/api/v1/events/stream?after={2**61}") as beyond:  # changes nothing for the others
+        await anext(beyond.aiter_lines())
+    monkeypatch.setattr(recent._log, "read", counted)
+    listeners = [asyncio.create_task(listen(world, 5, "?after=1")) for _ in range(12)]
+    for number in range(1, 6):
+        await world.record(requested(number))
+    for listener in listeners:
+        assert [position for position, _ in await listener] == [2, 3, 4, 5, 6]
+    assert 1 <= len(reads) <= 12, "each by itself would read five times"
+
+
+async def test_what_is_kept_for_streams_is_what_the_log_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("PAGE_EVENTS", 3), ("KEPT_EVENTS_MAX", 7), ("KEPT_BYTES_MAX", 2_000)):
+        monkeypatch.setattr(recent_events, name, most)
+    for _ in range(2):
+        await world.submit()
+    recent, random = recent_events.RecentEvents(world.log), Random(4)
+    for number in range(1, 25):
+        await world.record(
+            requested(number).model_copy(update={"experiment_id": (of := random.choice((1, 2))), "trial_id": f"{of}-{number}"})
+        )
+        if random.random() < 0.5:
+            continue
+        head = await world.log.head()
+        recorded = await world.log.read(0, 1_000)
+        for after in random.sample(range(head + 1), min(head, 6)):
+            for experiment in (None, "1", "2"):
+                found, behind, more = [], after, True
+                while more:
+                    page = await recent.behind(behind, head, experiment)
+                    assert len(page) <= 3
+                    found += page
+                    more, behind = page.more, page[-1].position if page else head
+                expected = [item for item in recorded if item.position > after and experiment in (None, item.correlation_id)]
+                assert found == expected
+                assert all(b"id: %d\n" % item.position in recent.message(item) for item in found)
+        assert len(recent._messages) <= len(recent._events) <= 7
+
+
 async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenuto.services.gateway.rest.tail.CLIENTS_MAX", 1)
     await world.submit()
@@ -167,16 +267,12 @@ def test_answers_leave_at_once() -> None:
         assert listener.proto == socket.IPPROTO_TCP
 
 
-async def test_a_long_history_holds_up_nobody(world: World, database: Any) -> None:
+async def test_a_long_history_holds_up_nobody(world: World) -> None:
     """Before it was sent in pieces, nobody else was answered for the seconds that 50,000 points take."""
     await world.submit()
     await world.record(requested(1))
-    connection = await asyncpg.connect(database.owner_url)
-    await connection.execute(
-        """INSERT INTO trial_metrics SELECT 1, 1, n, '1-1-1', n, '{"loss": 0.5, "accuracy": "NaN"}'
-           FROM generate_series(1, 50000) n"""
-    )
-    await connection.close()
+    count = 50_000
+    await store_columns(world.log.pool, 1, {"loss": numpy.full(count, 0.5), "accuracy": numpy.full(count, math.nan)})
     answers = 0
 
     async def ask() -> None:

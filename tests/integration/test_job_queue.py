@@ -2,111 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import tarfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tenuto.kernel.bus import close, connect
-from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.feed import LogFeed
-from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import EventData
-from tenuto.services.gateway.app import build as build_gateway
-from tenuto.services.scheduler.app import Scheduler
-from tenuto.services.scheduler.app import build as build_scheduler
+from tests.support.queue_world import QueueWorld, queue_world
 from tests.support.scheduler_driver import exited, joined, requested
 
 
-def context() -> bytes:
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        info = tarfile.TarInfo("model_def.py")
-        tar.addfile(info, BytesIO())
-    return buffer.getvalue()
-
-
-@dataclass
-class World:
-    log: PostgresEventLog
-    scheduler: Scheduler
-    http: httpx.AsyncClient
-    gateway: Any
-    answering: asyncio.Task[None]
-
-    async def tell(self, *facts: EventData) -> None:
-        clock = SystemClock()
-        events = [
-            Event(
-                id=clock.new_id(), stream=data.stream(), type=data.TYPE, schema_version=1, time_us=clock.now_us(),
-                payload=data.to_json(), actor="test/1",
-            )
-            for data in facts
-        ]  # fmt: skip
-        await self.decided((await self.log.append(Append(events=events))).events[-1].position)
-
-    async def decided(self, position: int | None = None) -> None:
-        position = position or await self.log.head()
-        await self.scheduler.loop.wait_position(position)
-        await self.gateway.views_reached(await self.log.head())
-
-    async def submit(self, headers: dict[str, str] | None = None, **resources: Any) -> int:
-        config = {
-            "name": "x", "entrypoint": "model_def:Trial", "resources": resources,
-            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
-        }  # fmt: skip
-
-        files: Any = {"config": (None, json.dumps(config)), "context": ("context.tar.gz", context())}
-        response = await self.http.post("/experiments", files=files, headers=headers)
-        assert response.status_code == 201, response.text
-        await self.decided()
-        return int(response.json()["id"])
-
-    async def send(self, method: str, path: str, body: Any) -> Any:
-        response = await self.http.request(method, path, json=body)
-        assert response.status_code == 200, response.text
-        await self.decided()
-        return response.json()
-
-    async def queue(self, pool: str = "default") -> dict[int, dict[str, Any]]:
-        answer = (await self.http.get("/jobs", params={"pool": pool})).json()
-        return {row["experiment_id"]: row for found in answer["pools"] for row in found["rows"]}
-
-
 @pytest.fixture
-async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[World]:
-    settings = Settings(
-        database_url=database.url, nats_url=nats.url, shared_directory=str(tmp_path), rest_port=0,
-        rest_token_file=str(tmp_path / "token"),
-    )  # fmt: skip
-    log, bus, clock = await PostgresEventLog.connect(database.url), await connect(settings, "test"), SystemClock()
-    gateway = await build_gateway(settings, log, bus, clock, feed=lambda: LogFeed(log))
-    scheduler = await build_scheduler(settings, log, bus, clock, feed=LogFeed(log), checks=True)
-    tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(scheduler.run())]
-    await gateway.started()
-    await scheduler.loop.wait_ready()
-    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-    url = f"http://127.0.0.1:{gateway.port}/api/v1"
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
-        yield World(log, scheduler, http, gateway.gateway, tasks[1])
-    for task in tasks:
-        await stop_task(task)
-    await close(bus)
-    await log.close()
+async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[QueueWorld]:
+    async with queue_world(database, nats, tmp_path) as world:
+        yield world
 
 
-async def test_each_experiment_says_why_it_waits(world: World) -> None:
+async def test_each_experiment_says_why_it_waits(world: QueueWorld) -> None:
     await world.tell(joined("a", 4), joined("b", 4))
     first = await world.submit(slots_per_trial=1)
     await world.tell(*requested(first, 1, 2, 3))
@@ -122,7 +35,7 @@ async def test_each_experiment_says_why_it_waits(world: World) -> None:
     assert [rows[key]["position"] for key in (first, huge, gang)] == [1, 2, 3]
 
 
-async def test_users_move_experiments_and_change_pools_and_shares(world: World) -> None:
+async def test_users_move_experiments_and_change_pools_and_shares(world: QueueWorld) -> None:
     await world.tell(joined("a", 1), joined("x", 1, pool="other"))
     one, two, three = [await world.submit() for _ in range(3)]
     await world.tell(*requested(one, 1), *requested(two, 1), *requested(three, 1))
@@ -145,7 +58,7 @@ async def test_users_move_experiments_and_change_pools_and_shares(world: World) 
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
 
 
-async def test_agents_and_slots_leave_and_come_back(world: World) -> None:
+async def test_agents_and_slots_leave_and_come_back(world: QueueWorld) -> None:
     await world.tell(joined("a", 2))
     one = await world.submit()
     await world.tell(*requested(one, 1, 2))
@@ -164,7 +77,7 @@ async def test_agents_and_slots_leave_and_come_back(world: World) -> None:
         assert refused.status_code == 404
 
 
-async def test_users_have_tokens_and_change_what_is_their_own(world: World) -> None:
+async def test_users_have_tokens_and_change_what_is_their_own(world: QueueWorld) -> None:
     made = await world.http.post("/users", json={"name": "ada"})
     assert made.status_code == 201, made.text
     token = made.json()["token"]
@@ -194,7 +107,7 @@ async def test_users_have_tokens_and_change_what_is_their_own(world: World) -> N
     assert await code("DELETE", "/users/ada", headers=None) == "not_found"
 
 
-async def test_shares_are_listed_with_what_is_used(world: World) -> None:
+async def test_shares_are_listed_with_what_is_used(world: QueueWorld) -> None:
     await world.tell(joined("a", 2))
     await world.send("PUT", "/shares/workspace/vision", {"weight": 2, "max_slots": 8})
     experiment = await world.submit()
@@ -205,7 +118,7 @@ async def test_shares_are_listed_with_what_is_used(world: World) -> None:
     }  # fmt: skip
 
 
-async def test_what_is_not_named_of_a_share_or_a_policy_stays(world: World) -> None:
+async def test_what_is_not_named_of_a_share_or_a_policy_stays(world: QueueWorld) -> None:
     async def vision(**body: Any) -> tuple[float, int | None]:
         await world.send("PUT", "/shares/workspace/vision", body)
         (row,) = (await world.http.get("/shares")).json()
@@ -226,7 +139,7 @@ async def test_what_is_not_named_of_a_share_or_a_policy_stays(world: World) -> N
     assert await half_life(usage_half_life_hours=None) is None
 
 
-async def test_a_scheduler_that_is_away_is_named(world: World) -> None:
+async def test_a_scheduler_that_is_away_is_named(world: QueueWorld) -> None:
     await stop_task(world.answering)
     response = await world.http.get("/jobs")
     assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")

@@ -20,12 +20,14 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import ExperimentCanceled, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.services.gateway.projections import log_lines
+from tenuto.services.gateway.projections.views import ExperimentView
 from tests.support.gateway_world import CONFIG, WHY, World, gateway_world, granted, requested, saved, validated
+from tests.support.metric_points import store
 
 
 @pytest.fixture
 async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
-    async with gateway_world(database, tmp_path) as made:
+    async with gateway_world(database, tmp_path, secret_key_file=str(tmp_path / "secret.key")) as made:
         yield made
 
 
@@ -128,6 +130,39 @@ async def test_each_order_comes_in_pages_of_any_size(world: World, sort: str, sm
     assert answer.headers["Tenuto-Total"] == "3"
 
 
+async def test_a_list_shows_what_the_experiment_itself_says(world: World) -> None:
+    await filled(world)
+    await world.record(result(3, float("nan")), result(1, float("inf")))
+    await world.http.patch("/api/v1/experiments/2/description", json={"name": 'Gänsefüßchen " \\ \t ü 🌙'})
+    listed = await world.get("/experiments")
+    assert [item["id"] for item in listed] == [5, 4, 3, 2, 1]
+    for item in listed:
+        whole = await world.get(f"/experiments/{item['id']}")
+        assert item == {name: whole[name] for name in item}
+        assert list(item) == list(ExperimentView.model_fields)
+        ExperimentView.model_validate_json(json.dumps(item))
+    assert [item["trials"] for item in listed] == [{"queued": n} for n in (1, 1, 1, 1, 2)]
+
+
+async def test_users_and_deliveries_come_in_pages(world: World) -> None:
+    for name in ("eve", "bob", "ada"):
+        assert (await world.http.post("/api/v1/users", json={"name": name})).status_code == 201
+    for limit in (1, 2, 3, 4):
+        found = await pages(world, f"/users?limit={limit}")
+        assert [item["name"] for page in found for item in page] == ["admin", "ada", "bob", "eve"], limit
+    trigger = {"on": "event", "types": ["ExperimentSubmitted"]}
+    target = {"kind": "http", "url": "https://hooks.example/x"}
+    made = await world.http.post("/api/v1/webhooks", json={"name": "w", "target": target, "triggers": [trigger]})
+    assert made.status_code == 201, made.text
+    await filled(world)
+    whole = await world.get("/webhooks/w/deliveries")
+    assert [item["number"] for item in whole] == [5, 4, 3, 2, 1]
+    for limit in (1, 2, 5):
+        found = await pages(world, f"/webhooks/w/deliveries?limit={limit}")
+        assert [item["number"] for page in found for item in page] == [5, 4, 3, 2, 1], limit
+    assert (await world.error("GET", "/webhooks/w/deliveries?cursor=WyJ4Il0"))[:2] == (400, "invalid")
+
+
 async def test_cursors_that_are_none_are_refused_in_words(world: World) -> None:
     await filled(world)
     link = (await world.http.get("/api/v1/experiments?sort=metric&limit=1")).headers["Link"]
@@ -159,10 +194,8 @@ async def test_every_list_that_can_grow_comes_in_pages(world: World) -> None:
                 )
             ),
         )
-    await world.service.gateway.views._pool.execute(
-        """INSERT INTO trial_metrics SELECT experiment_id, trial_number, batches, allocation_id, time_us, metrics
-           FROM trial_validations"""
-    )
+    for number in (1, 2, 3):
+        await store(world.log.pool, number, {batches: {"accuracy": 0.5} for batches in (1, 2)})
     lists = {
         "/experiments/1/trials": 3, "/experiments/1/metrics": 6, "/experiments/1/validations": 6, "/experiments/1/checkpoints": 6,
         "/trials/1-2/metrics": 2, "/trials/1-2/validations": 2, "/checkpoints": 6, "/allocations": 3, "/events": None,

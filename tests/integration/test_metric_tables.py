@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from tenuto.services.gateway.projections import metric_tables
 from tests.support.gateway_world import World, gateway_world, requested, validated
+from tests.support.metric_points import store
 
 TABLE = "/api/v1/experiments/1/metrics/table"
 
@@ -25,12 +26,8 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def points(world: World, trial: int, first: int, last: int, metrics: str) -> None:
-    """`metrics`: SQL of what the point at `b` batches has."""
-    await world.log.pool.execute(
-        f"""INSERT INTO trial_metrics (experiment_id, trial_number, batches, allocation_id, time_us, metrics)
-            SELECT 1, {trial}, b, '1-{trial}-1', b * 10, {metrics} FROM generate_series({first}, {last}) b"""
-    )
+async def points(world: World, trial: int, first: int, last: int, metrics: Callable[[int], dict[str, float]]) -> None:
+    await store(world.log.pool, trial, {batches: metrics(batches) for batches in range(first, last + 1)})
 
 
 async def page(world: World, query: str = "") -> tuple[Any, bool]:
@@ -41,9 +38,9 @@ async def page(world: World, query: str = "") -> tuple[Any, bool]:
 
 
 async def test_each_point_is_there_with_its_exact_numbers(world: World) -> None:
-    await points(world, 1, 1, 150, """jsonb_build_object('loss', 1.0 / b, 'batches', b)""")
-    await points(world, 1, 151, 152, """'{"loss": "NaN", "late": "-Infinity"}'""")
-    await points(world, 2, 1, 1, """'{"naïve/é": 1e-300}'""")
+    await points(world, 1, 1, 150, lambda b: {"loss": 1.0 / b, "batches": b})
+    await points(world, 1, 151, 152, lambda b: {"loss": math.nan, "late": -math.inf})
+    await points(world, 2, 1, 1, lambda b: {"naïve/é": 1e-300})
     table, more = await page(world)
     assert not more
     fixed = ("trial", "batches", "time_us")
@@ -64,8 +61,8 @@ async def test_each_point_is_there_with_its_exact_numbers(world: World) -> None:
 
 
 async def test_pages_go_on_behind_the_last_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await points(world, 1, 1, 7, """'{"loss": 1}'""")
-    await points(world, 2, 1, 6, """'{"loss": 1}'""")
+    await points(world, 1, 1, 7, lambda b: {"loss": 1})
+    await points(world, 2, 1, 6, lambda b: {"loss": 1})
     monkeypatch.setattr(metric_tables, "VALUES_MAX", 25)  # five rows of one metric
     seen: list[tuple[int, int]] = []
     more = True
@@ -92,7 +89,7 @@ async def test_what_is_not_there_is_said(world: World, monkeypatch: pytest.Monke
     assert (len(table), more) == (0, False)
     assert (await world.error("GET", "/experiments/7/metrics/table"))[:2] == (404, "not_found")
     assert (await world.error("GET", "/experiments/1/metrics/table?kind=other"))[:2] == (400, "invalid")
-    await points(world, 1, 1, 4, """jsonb_build_object('m' || b, 1)""")
+    await points(world, 1, 1, 4, lambda b: {f"m{b}": 1})
     monkeypatch.setattr(metric_tables, "METRICS_MAX", 3)
     status, code, message = await world.error("GET", "/experiments/1/metrics/table")
     assert (status, code) == (400, "invalid")

@@ -91,13 +91,17 @@ async def check_head(world: World) -> None:
         "name": "admin",
         "number": "1",
         "automation": "none",
+        "position": "1",
+        "workspace": "default",
+        "template": "none",
+        "artifact_path": "none",
     }
     asked = 0
     for route in ROUTES:
         method, _, path = route.partition(" ")
         if method != "GET" or path == "/healthz":
             continue
-        path = path.format(**paths) if "{" in path else path
+        path = path.replace(":path}", "}").format(**paths) if "{" in path else path
         async with asyncio.timeout(30):
             head = await world.http.head(path)
             if path.endswith(("/stream", "/download")):

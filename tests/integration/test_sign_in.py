@@ -224,6 +224,46 @@ async def test_a_service_account_and_the_last_use_of_tokens(world: World) -> Non
     assert (await asks(world, "GET", "/user", token["token"])).status_code == 401
 
 
+async def test_a_limited_token_does_what_it_is_for_and_no_more(world: World) -> None:
+    body = {"permissions": ["experiment.view", "token.change", "user.admin"], "label": "narrow"}
+    made = await world.http.post("/api/v1/users/ada/tokens", json=body)
+    assert made.status_code == 201, made.text
+    token = made.json()["token"]
+    assert made.json()["permissions"] == body["permissions"]
+    assert (await asks(world, "GET", "/experiments", token)).status_code == 200
+    for method, path in (("GET", "/secrets"), ("GET", "/agents"), ("POST", "/webhooks")):
+        refused = await asks(world, method, path, token, **({"json": {}} if method == "POST" else {}))
+        assert refused.status_code == 403, path
+        assert "limited to other permissions" in sentence(refused)
+    inherited = (await asks(world, "POST", "/users/ada/tokens", token, json={})).json()
+    assert inherited["permissions"] == body["permissions"]
+    more = await asks(world, "POST", "/users/ada/tokens", token, json={"permissions": ["secret.change"]})
+    assert more.status_code == 403
+    whole = (await world.http.post("/api/v1/users/ada/tokens", json={})).json()
+    assert (await asks(world, "POST", f"/users/ada/tokens/{whole['id']}/rotate", token)).status_code == 403
+    by_role = (await world.http.post("/api/v1/users/ada/tokens", json={"role": "viewer"})).json()
+    assert by_role["permissions"] == ["experiment.view"]
+    assert (await asks(world, "POST", "/users/ada/tokens", by_role["token"], json={})).status_code == 403
+    for wrong, status in (
+        ({"role": "nothing"}, 404),
+        ({"role": "viewer", "permissions": ["user.admin"]}, 400),
+        ({"permissions": []}, 400),
+        ({"permissions": ["everything"]}, 400),
+    ):
+        assert (await world.http.post("/api/v1/users/ada/tokens", json=wrong)).status_code == status, wrong
+    # Of the cluster's admin, too: a limited token makes nobody, and no way to sign in, that may more than itself.
+    await world.http.post("/api/v1/users", json={"name": "root", "admin": True})
+    body = {"permissions": ["user.admin", "token.change"], "expires_days": 1}
+    limited = (await world.http.post("/api/v1/users/root/tokens", json=body)).json()["token"]
+    for method, path, given in (
+        ("POST", "/users", {"name": "new"}),
+        ("PUT", "/users/ada/password", {"password": OWN}),
+        ("PUT", "/users/ada/link", {}),
+        ("POST", "/users/root/tokens", {"expires_days": 50}),
+    ):
+        assert (await asks(world, method, path, limited, json=given)).status_code == 403, path
+
+
 async def test_the_command_line_signs_in_and_out(world: World, tmp_path: Path) -> None:
     logins = tmp_path / "config" / "tenuto" / "logins.json"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}

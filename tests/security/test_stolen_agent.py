@@ -164,15 +164,15 @@ def _password(world: World, agent: str) -> str:
 
 async def test_it_hears_nothing_of_others(world: World) -> None:
     async with logged_in(world, THIEF) as thief:
-        lanes = [f"tenuto.{kind}.>" for kind in ("log", "ingress", "committed", "position", "agent")]
+        lanes = [f"tenuto.{kind}.>" for kind in ("log", "ingress", "committed", "position", "agent", "context")]
         await thief.subscribe(
             ">", "_INBOX.>", "_INBOX.*.*", "_R_.>", "$JS.>", *lanes, subjects.assign(world.victim), subjects.HEARTBEATS
         )
         world.cluster.cli("exp", "create", MODELS / "victim/config.yaml", MODELS / "victim")  # so that there is much to hear
-        await _told(lambda: len(thief.refusals) >= 12)
+        await _told(lambda: len(thief.refusals) >= 13)
         await asyncio.sleep(3 * HEAR_SECONDS)
         assert thief.heard == []
-        assert len(thief.refusals) == 12
+        assert len(thief.refusals) == 13
 
 
 async def test_it_cannot_read_or_change_streams(world: World) -> None:

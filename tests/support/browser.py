@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from tenuto.services.gateway.rest.page import BUILT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
 """For anything to appear: several times what a crowded machine takes."""
 OPTIONS = [
@@ -22,15 +24,16 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def missing() -> str:
-    """What a machine lacks for these tests, in one sentence; empty where nothing is missing."""
-    try:
-        import playwright  # noqa: F401
-    except ImportError:
-        return "Playwright is not installed: make page"
-    if shutil.which("chromium") is None:
-        return "There is no Chromium: apt-get install chromium"
-    return "" if (BUILT / "index.html").is_file() else "The page is not built: make page"
+def lack() -> str:
+    """What Debian's packages would bring for these tests, in one sentence; empty where nothing is missing."""
+    return "" if shutil.which("chromium") else "There is no Chromium: make system-packages."
+
+
+def lack_of_page() -> str:
+    """Empty where the page is built, or where its packages are there, so that it should have been."""
+    if (BUILT / "index.html").is_file() or (ROOT / "page/node_modules/.installed-for").is_file():
+        return ""
+    return "The page is not built, as its packages could not be fetched: make page."
 
 
 @contextmanager

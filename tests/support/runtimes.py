@@ -7,17 +7,27 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from tenuto.kernel.account import find_account
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
+from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
-from tenuto.workers.agent.runtimes.runtime import Runtime, Work
+from tenuto.workers.agent.runtimes.runtime import Handle, Runtime, Work
+from tests.support import docker_daemon
 from tests.support.control_plane import AGENT, make_assignment
 
-KINDS = ("process",)
+KINDS = ("process", "docker")
+DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
+"""Variable with the address of the tests' Docker daemon."""
 SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
 SECRET_OF_THE_AGENT = "word-of-the-bus"
 TOKEN = "token-of-the-run"
@@ -28,9 +38,37 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...]) -> Runtim
     harness."""
     agent = directory / "agent"
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    assert kind == "process"
+    if kind == "docker":
+        return InImage(
+            Node(AGENT, agent),
+            stores_of(str(directory / "shared"), ""),
+            url=os.environ[DOCKER_URL],
+            slots=SLOTS,
+            allowed=read_allowed(",".join(docker_daemon.mounts())),
+            limits=Limits(),
+            network="none",
+            account=find_account("nobody"),
+            command=command,
+            packages_directory=Path(os.environ[DOCKER_URL].removeprefix("unix://")).parent / "packages",
+        )
     base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT}
     return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command)
+
+
+class InImage(DockerRuntime):
+    """Runs in the tests' image, whatever the work says."""
+
+    async def prepare(self, work: Work) -> None:
+        await super().prepare(in_image(work))
+
+    async def start(self, work: Work) -> Handle:
+        return await super().start(in_image(work))
+
+
+def in_image(work: Work) -> Work:
+    environment = work.assignment.config.environment.model_dump() | docker_daemon.environment()
+    config = work.assignment.config.model_copy(update={"environment": Environment.model_validate(environment)})
+    return replace(work, assignment=work.assignment.model_copy(update={"config": config}))
 
 
 def shell(script: str) -> tuple[str, ...]:

@@ -113,6 +113,7 @@ def submitted(
     user: str = "ada",
     expected: float | None = None,
     searcher: dict[str, Any] | None = None,
+    image: str | None = None,
     **resources: Any,
 ) -> EventData:
     """`resources`: further fields of that section of the configuration."""
@@ -130,6 +131,7 @@ def submitted(
                 "expected_seconds": expected,
                 **resources,
             },
+            "environment": {"image": image},
         }
     )
     return ExperimentSubmitted(
@@ -161,6 +163,7 @@ def joined(
     labels: Sequence[str] = (),
     device: str = "",
     auxiliary_max: int = 100,
+    runtimes: Sequence[str] = ("process",),
 ) -> EventData:
     ids = range(slots) if isinstance(slots, int) else slots
     return AgentJoined.model_validate(
@@ -172,6 +175,7 @@ def joined(
             "labels": tuple(labels),
             "auxiliary_trials_max": auxiliary_max,
             "version": "1",
+            "runtimes": tuple(runtimes),
         }
     )
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tenuto.workers.agent.outcome import name_end
 from tenuto.workers.agent.output import log_texts
-from tenuto.workers.agent.runtimes.process import files as files_module
-from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit, read_lines
+from tenuto.workers.agent.runtimes import files as files_module
+from tenuto.workers.agent.runtimes.files import RunFiles, read_exit, read_lines
 from tenuto.workers.agent.runtimes.runtime import Output
 from tenuto.workers.agent.secret_masks import LINE_CHARACTERS_MIN, UNREADABLE, mask_of, remove, store, stored_mask, sweep
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, STDERR_BYTES_READ

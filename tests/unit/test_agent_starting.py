@@ -40,7 +40,7 @@ class SlowRuntime:
 
 
 def starter(runtime: SlowRuntime, directory: Path) -> Starter:
-    async def unpack(context_hash: str) -> Path:
+    async def unpack(*_: object) -> Path:
         return directory
 
     return Starter(Node(AGENT, directory), cast(Any, runtime), cast(Any, SimpleNamespace(unpack=unpack)), cast(Any, None))
@@ -66,3 +66,14 @@ async def test_a_run_that_cannot_be_prepared_is_lost(tmp_path: Path) -> None:
     assert isinstance(end, End)
     assert (end.outcome, end.error) == ("lost", "the worker process could not be started: no space left on device")
     assert not runtime.started
+
+
+async def test_without_a_shared_directory_no_trial_starts_that_would_keep_its_checkpoints_there(tmp_path: Path) -> None:
+    runtime, live = SlowRuntime(), LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    begins = starter(runtime, tmp_path)
+    begins._node = replace(begins._node, has_shared=False)
+    end = await begins.start(live)
+    assert isinstance(end, End)
+    assert (end.outcome, runtime.started) == ("failed", False)
+    assert end.error is not None
+    assert "name an object store in checkpoint_storage.store" in end.error

@@ -39,7 +39,8 @@ def _subjects_of(agent_id: str) -> list[str]:
     lanes = [
         kind(lane, agent_id) for kind in (subjects.ingress, subjects.position, subjects.committed) for lane in subjects.LANES
     ]
-    return [*lanes, subjects.heartbeat(agent_id), subjects.assign(agent_id), f"{subjects.inbox(agent_user(agent_id))}.x"]
+    own = [subjects.heartbeat(agent_id), subjects.assign(agent_id), subjects.context(agent_id)]
+    return [*lanes, *own, f"{subjects.inbox(agent_user(agent_id))}.x"]
 
 
 @given(one=NAMES, other=NAMES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.workers.agent.database import open_database
-from tenuto.workers.agent.runtimes.process.files import read_lines
+from tenuto.workers.agent.runtimes.files import read_lines
 from tenuto.workers.agent.untrusted_files import TEXT_BYTES_MAX, open_foreign, place, read_foreign
 from tenuto.workers.launch.token import DESCRIPTOR_VARIABLE, TOKEN_VARIABLE, hand_down_token, take_token
 

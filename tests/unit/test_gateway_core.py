@@ -208,7 +208,7 @@ def test_an_ended_experiment_is_described_by_its_owner_only() -> None:
 
     def describe(user: str, submitter: str = "ada") -> list[EventData]:
         driver.user = user
-        return driver.ask(DescribeExperiment, 1, submitter=submitter, description=description)
+        return driver.ask(DescribeExperiment, 1, submitter=submitter, workspace="default", description=description)
 
     with pytest.raises(Refused, match="only ada or an admin"):
         describe("eve", submitter="eve")  # a live one is the one's who submitted it, whatever the command says
@@ -224,5 +224,5 @@ def test_an_ended_experiment_is_described_by_its_owner_only() -> None:
         describe("ada")
     driver.user = "admin"
     with pytest.raises(Refused, match="There is no experiment 2") as refused:
-        driver.ask(ArchiveExperiment, 2, submitter="ada")
+        driver.ask(ArchiveExperiment, 2, submitter="ada", workspace="default")
     assert refused.value.code == "not_found"

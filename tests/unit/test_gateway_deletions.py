@@ -29,11 +29,11 @@ def ended(count: int = 1) -> Driver:
 
 def delete(driver: Driver, experiment_id: int = 1, grace_us: int = HOUR_US, user: str = "ada") -> list[EventData]:
     driver.user = user
-    return driver.ask(DeleteExperiment, experiment_id, submitter="ada", grace_us=grace_us)
+    return driver.ask(DeleteExperiment, experiment_id, submitter="ada", workspace="default", grace_us=grace_us)
 
 
 def keep(driver: Driver) -> list[EventData]:
-    return driver.ask(KeepExperiment, 1, submitter="ada")
+    return driver.ask(KeepExperiment, 1, submitter="ada", workspace="default")
 
 
 def carry_out(driver: Driver, time_us: int) -> list[EventData]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -150,7 +150,7 @@ def test_a_script_that_says_itself_how_long_it_trains() -> None:
     [
         ("{bind_mounts: [{host_path: /a, container_path: /b}]}", "bind_mounts[0]: there is no container: your code finds /b at /a, its place on the agent; change that path in it"),
         ("{checkpoint_storage: {type: s3, bucket: x, secret_key: y}}", "checkpoint_storage.type, bucket, secret_key: the operator declares stores (`tenuto store create`), and an experiment names one with checkpoint_storage.store; without it checkpoints go into the cluster's own directory"),
-        ("{environment: {image: x}}", "environment.image: a trial runs in the Python environment of its agent; install its packages there"),
+        ("{environment: {image: x}}", "environment.image: a trial runs in the Python environment of its agent; to run it in an image, set environment.image here"),
         ("{environment: {environment_variables: [HOME]}}", "environment.environment_variables[0]: HOME has no value; an agent's own variables are not handed to trials"),
         ("{environment: {environment_variables: {cpu: [A=1], cuda: [A=2]}}}", "environment.environment_variables.cpu: A has another value here; a trial has one set of variables on any slots"),
         ("{log_policies: [{pattern: x, action: cancel_retries}]}", "log_policies[0]: a trial is not given up for a line that it prints; raise an error, and set max_restarts: 0 for all of them"),
@@ -227,6 +227,7 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from([*CONFIG_FIELDS[""].split(), "x"]), ANYTHING, max_size=8))
+@example({"hyperparameters": {"x": {"type": []}}})
 def test_no_document_breaks_the_conversion(document: dict[str, Any]) -> None:
     conversion = convert({**load_yaml(TRIAL), **document})
     assert conversion.config is not None or any(note.kind is Kind.REFUSED for note in conversion.notes)

@@ -14,6 +14,8 @@ import pytest
 from tenuto.kernel.private_files import make_private
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import SecretKeyError, Secrets
+from tenuto.kernel.storage.definitions import DEFINITIONS, S3Definition
+from tenuto.kernel.storage.stores import Stores, stores_of, write_stores
 from tenuto.schemas.assignments import Assignments
 from tenuto.services.launcher import effects
 from tenuto.services.launcher.effects import Assigned
@@ -50,7 +52,7 @@ def assignments(monkeypatch: pytest.MonkeyPatch) -> Assignments:
 
 
 async def told(assignments: Assignments, secrets: Secrets) -> Assignments:
-    return await Assigned(ReportTokens("key"), secrets).completed(assignments, "a")
+    return await Assigned(ReportTokens("key"), secrets, Stores()).completed(assignments, "a")
 
 
 async def test_values_are_told_with_the_assignments(assignments: Assignments, tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ async def test_the_parts_of_a_gang_are_told_one_secret_that_no_state_has(tmp_pat
     driver.join("b")
     driver.grant(slots={"a": (0,), "b": (0,)})
     driver.grant(trial=2, slots={"a": (1,)})
-    assigned, secrets = Assigned(ReportTokens("key"), Secrets(Table(), tmp_path / "secret.key")), {}
+    assigned, secrets = Assigned(ReportTokens("key"), Secrets(Table(), tmp_path / "secret.key"), Stores()), {}
     for agent in ("a", "b"):
         told = await assigned.completed(assignments_of(driver.state, agent, 1), agent)
         secrets[agent] = {item.allocation_id: item.gang_secret for item in told.assignments}
@@ -123,3 +125,30 @@ async def test_the_parts_of_a_gang_are_told_one_secret_that_no_state_has(tmp_pat
     assert secrets["a"]["1-2-1"] == "", "a trial on one agent needs none"
     assert secrets["a"]["1-1-1"] not in ReportTokens("key").tokens("a", ["1-1-1"]).values()
     assert secrets["a"]["1-1-1"] not in driver.core.dump(driver.state).decode()
+
+
+async def test_an_agent_is_told_of_the_stores_that_its_assignments_name_and_of_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bucket(name: str) -> S3Definition:
+        return S3Definition(type="s3", bucket=name, access_key="key of " + name, secret_key="secret of " + name)
+
+    file = tmp_path / "stores.yaml"
+    write_stores(file, {"own": bucket("own"), "other": bucket("other")})
+    assigned = Assigned(ReportTokens("key"), Secrets(Table(), tmp_path / "secret.key"), stores_of("", str(file)))  # type: ignore[arg-type]
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    assert (await assigned.completed(assignments_of(driver.state, "a", 1), "a")).stores == "", (
+        "the shared one is none of the operator's"
+    )
+    storage = CONFIG.checkpoint_storage.model_copy(update={"store": "own"})
+    monkeypatch.setattr("tests.support.launcher_driver.CONFIG", CONFIG.model_copy(update={"checkpoint_storage": storage}))
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    told = await assigned.completed(assignments_of(driver.state, "a", 1), "a")
+    assert DEFINITIONS.validate_json(told.stores) == {"own": bucket("own")}
+    assert "secret of" not in repr(told)
+    file.write_text("own: [")
+    assert (await assigned.completed(assignments_of(driver.state, "a", 1), "a")).stores == ""

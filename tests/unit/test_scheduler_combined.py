@@ -15,6 +15,7 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
 from tenuto.services.scheduler.policies.targets import Remembered, divided_with
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
+from tenuto.services.scheduler.state.usable import slots_coming_back
 from tests.support.scheduler_driver import Driver, exited, fair, held, joined, requested, settle_all, stopped, submitted
 
 SINGLE = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
@@ -204,7 +205,7 @@ def test_who_may_be_spared_is_kept_up_to_date_as_gangs_are_taken(data: st.DataOb
     state, pool = driver.state, driver.state.pools["default"]
     targets = {key: data.draw(st.integers(0, pool.held[key] - 1)) for key in sorted(pool.held)}
     taken: set[str] = set()
-    spared = PreemptionCandidates(state, pool, sorted(targets), targets, taken)
+    spared = PreemptionCandidates(state, pool, sorted(targets), targets, taken, lambda item: slots_coming_back(state, pool, item))
     for missing in wanted:
         anew = spared_by_all(driver, targets, taken)
         alone = [item for item in sorted(state.allocations) if item not in taken and spared.alone(state.allocations[item])]

@@ -20,8 +20,9 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import CheckpointSaved
-from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
+from tenuto.services.scheduler.policies.shares import Node, divide
 from tests.support.scheduler_driver import WHY, Driver, exited, joined, requested, short, stopped, submitted
+from tests.support.whole_gangs import whole_gangs
 
 KEEP_US = 60_000_000
 WIDE = {"min": 1, "max": 64}

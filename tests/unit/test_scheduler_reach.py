@@ -10,7 +10,8 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
 from tenuto.schemas.events.trial import LogMatched
-from tenuto.services.scheduler.explain import explain
+from tenuto.schemas.queue import QueueAnswer, QueueQuestion, QueueRow
+from tenuto.services.scheduler.explain import explain, queue_answer
 from tenuto.services.scheduler.policies.turns import TURN_US
 from tests.support.scheduler_driver import Driver, exited, fair, held, joined, requested, settle_all, short, submitted
 
@@ -164,3 +165,32 @@ def test_it_keeps_no_slots_from_a_pool_that_may_borrow_them(driver: Driver) -> N
     driver.feed(submitted(1, agent_labels=["disk=fast"]), *requested(1, 1))
     decided = driver.feed(submitted(2, pool="small", fallback_pools=["default"]), *requested(2, 1))
     assert short(decided) == ["+2-1-1 a:0"]
+
+
+@pytest.mark.parametrize("policy", ["priority", "fifo", "fair_share"])
+def test_pages_of_the_queue_are_the_queue(policy: Any) -> None:
+    driver = Driver()
+    driver.feed(PoolPolicyChanged(pool="default", policy=policy), PoolPolicyChanged(pool="spare", policy=policy))
+    driver.feed(joined("a", 2), joined("b", 1, pool="spare"))
+    for number in range(1, 14):
+        pool = "default" if number % 3 else "spare"
+        driver.feed(submitted(number, user=f"user{number % 4}", priority=40 + number % 2, pool=pool), *requested(number, 1, 2))
+
+    def asked(**question: Any) -> QueueAnswer:
+        return queue_answer(driver.state, QueueQuestion(**question), driver.now_us)
+
+    def rows(answer: QueueAnswer) -> list[QueueRow]:
+        return [row for pool in answer.pools for row in pool.rows]
+
+    whole = asked()
+    assert not whole.more
+    assert [len(pool.rows) for pool in whole.pools] == [9, 4]
+    for size in (1, 2, 4, 9, 13):
+        found, last = rows(page := asked(rows_max=size)), None
+        while page.more:
+            last = found[-1]
+            page = asked(rows_max=size, after_pool=last.pool, after_position=last.position)
+            assert len(rows(page)) <= size
+            found += rows(page)
+        assert found == rows(whole), size
+        assert asked(pool="spare", rows_max=2, after_pool="spare", after_position=1).pools[0].rows == whole.pools[1].rows[1:3]

@@ -14,8 +14,8 @@ from tenuto.schemas.events.request import (
     ShareChanged,
 )
 from tenuto.schemas.events.search import ExperimentCompleted
-from tenuto.services.scheduler.policies.rounding import Loser, Part, Remainder, give
-from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
+from tenuto.services.scheduler.policies.rounding import Loser, Part, Remainder
+from tenuto.services.scheduler.policies.shares import Node, divide
 from tenuto.services.scheduler.state import Usage
 from tenuto.services.scheduler.state.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tests.support.scheduler_driver import (
@@ -31,6 +31,7 @@ from tests.support.scheduler_driver import (
     stopped,
     submitted,
 )
+from tests.support.whole_gangs import give, whole_gangs
 
 
 @pytest.fixture

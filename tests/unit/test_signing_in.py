@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from fastapi import Response
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.settings import Settings, SettingsError
+from tenuto.kernel.settings import Settings
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import NewUser, TokenCreated, TokenRevoked, UserCreated, UserRemoved
 from tenuto.services.gateway.adapters.passwords import LENGTH_MAX, weakness
-from tenuto.services.gateway.adapters.provider import Provider
-from tenuto.services.gateway.adapters.sso import CODE_SECONDS, FLOW_SECONDS, Sso, challenge_of, from_settings
-from tenuto.services.gateway.commands import CreateToken, CreateUser, LinkUser, SetPassword, SignIn, SignInAtProvider
-from tenuto.services.gateway.policies.identity import Identity, NoIdentity, identity
+from tenuto.services.gateway.commands import CreateToken, CreateUser, SetPassword, SignIn
 from tenuto.services.gateway.policies.signing_in import (
     ADDRESS_FREE,
     FORGET_SECONDS,
@@ -190,98 +185,6 @@ def test_a_service_account_has_tokens_that_its_owner_keeps_and_no_password() -> 
     with pytest.raises(Refused, match="Only ci and admins"):  # somebody else has the name now
         driver.ask(CreateToken, owner="ci", token_hash=hashed(96))
     assert not driver.state.acts_for("", "ci")
-
-
-ISSUER = "https://id.example.com"
-
-
-@pytest.mark.parametrize(
-    ("claims", "name", "groups"),
-    [
-        ({"sub": "1", "preferred_username": "Ada", "groups": ["b", "a", "a", "", 7, "x" * 257, "nul\0"]}, "ada", ("a", "b")),
-        ({"sub": "1", "preferred_username": "ada", "groups": "one"}, "ada", ("one",)),
-        ({"sub": "1", "preferred_username": "ada", "groups": {"a": 1}}, "ada", ()),
-        ({"sub": "1", "preferred_username": "ada@example.com"}, "", ()),
-        ({"sub": "1", "preferred_username": ["ada"]}, "", ()),
-        ({"sub": "1", "preferred_username": "a\n"}, "", ()),
-        ({"sub": "1"}, "", ()),
-        ({"sub": "s" * 600, "preferred_username": "ada"}, "", ()),
-        ({"sub": "1", "preferred_username": "ada", "groups": [str(number) for number in range(501)]}, "", ()),
-    ],
-)
-def test_a_providers_claims_give_a_name_and_groups_or_one_sentence(
-    claims: dict[str, object], name: str, groups: tuple[str, ...]
-) -> None:
-    if name:
-        assert identity(claims, ISSUER, "preferred_username", "groups") == (f"{ISSUER} 1", name, groups)
-    else:
-        with pytest.raises(NoIdentity):
-            identity(claims, ISSUER, "preferred_username", "groups")
-
-
-def comes(driver: Driver, name: str, subject: str, may_create: bool = True, *groups: str) -> list[str]:
-    driver.user = name
-    more = {"subject": f"{ISSUER} {subject}", "groups": groups, "may_create": may_create}
-    return types(driver.ask(SignInAtProvider, token_hash=hashed(driver.count + 7_000), expires_us=None, **more))
-
-
-def test_a_user_is_the_providers_subject_and_not_its_name() -> None:
-    driver = driver_with("eve")
-    with pytest.raises(Refused, match="There is no user ada here"):
-        comes(driver, "ada", "1", False)
-    assert comes(driver, "ada", "1", True, "lab") == ["UserCreated", "UserLinked", "UserGroupsSet", "TokenCreated"]
-    assert comes(driver, "ada", "1", True, "lab") == ["TokenCreated"]
-    assert comes(driver, "ada", "1", True) == ["UserGroupsSet", "TokenCreated"]
-    for name, subject, why in (("ada", "2", "signs in otherwise"), ("eve", "3", "signs in otherwise"), ("admin", "4", "already")):
-        with pytest.raises(Refused, match=why):
-            comes(driver, name, subject)
-    with pytest.raises(Refused, match="was changed"):
-        comes(driver, "eve", "1")  # linked to ada by now
-    driver.user = "eve"
-    with pytest.raises(Refused, match="admin"):
-        driver.ask(LinkUser, name="eve")
-    driver.user = "admin"
-    driver.ask(LinkUser, name="eve")
-    assert comes(driver, "eve", "3") == ["UserLinked", "TokenCreated"]
-    with pytest.raises(Refused, match="signs in otherwise"):
-        comes(driver, "eve", "5")
-    driver.record(UserRemoved(name="ada"))
-    with pytest.raises(Refused, match="ada was removed"):
-        comes(driver, "ada", "1")
-    assert comes(driver, "ada", "6")[0] == "UserCreated", "somebody else there"
-
-
-def test_a_way_back_and_a_code_count_once_and_for_a_while() -> None:
-    now = [0.0]
-    sso = Sso(Provider(ISSUER, "tenuto", "", "openid"), now=lambda: now[0])
-    flow = sso.begin("", 0)
-    sealed = sso.sealed(flow)
-    assert sso.opened(sealed[:-4] + "AAAA", flow.state) is None
-    assert sso.opened("", flow.state) is None
-    assert sso.opened("\u00e9", flow.state) is None
-    assert sso.opened(sealed, "another") is None
-    assert sso.opened(sealed, flow.state) == flow
-    assert sso.opened(sealed, flow.state) is None
-    late = sso.begin("", 0)
-    now[0] = FLOW_SECONDS
-    assert sso.opened(sso.sealed(late), late.state) is None
-    who = Identity("s", "ada", ())
-    code = sso.hand_out(who, challenge_of("v" * 43))
-    assert sso.take("wrong", "v" * 43) is None
-    assert sso.take(code, "v" * 43) == who
-    assert sso.take(code, "v" * 43) is None
-    code = sso.hand_out(who, challenge_of("v" * 43))
-    now[0] += CODE_SECONDS
-    assert sso.take(code, "v" * 43) is None
-
-
-def test_settings_of_the_provider_are_checked_at_the_start(tmp_path: Path) -> None:
-    assert from_settings(Settings()) is None
-    with pytest.raises(SettingsError, match="without TENUTO_OIDC_CLIENT_ID"):
-        from_settings(Settings(oidc_issuer=ISSUER))
-    missing = Settings(oidc_issuer=ISSUER, oidc_client_id="t", oidc_client_secret_file=str(tmp_path / "none"))
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        from_settings(missing)
 
 
 def scope(method: str = "POST", **headers: str) -> dict[str, object]:

@@ -25,11 +25,13 @@ from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.private_files import private
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.definitions import DEFINITIONS
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
 from tenuto.workers.agent.change_signal import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
@@ -73,14 +75,18 @@ class AgentApp:
         """`command`: run instead of our own harness; then workers never start warm. Raises AgentError if a setting is missing,
         and NoSlots."""
         self._directory = Path(_required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
-        self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
-        self._stores = stores_of(str(self._shared), settings.stores_file)
+        self._shared = Path(settings.shared_directory).absolute() if settings.shared_directory else None
+        self._stores = stores_of(str(self._shared or ""), settings.stores_file)
+        self._told = asyncio.Event()
+        """Set by the first assignments: what the launcher tells beside them is known."""
         self._settings, self._clock = settings, clock
         try:
             address, interface = find_interface(settings.network_interface, _host(settings.nats_url))
         except NoInterface as error:
             raise AgentError(str(error)) from error
-        self._node = Node(settings.agent_id or os.uname().nodename, self._directory, address, interface)
+        self._node = Node(
+            settings.agent_id or os.uname().nodename, self._directory, address, interface, has_shared=self._shared is not None
+        )
         try:
             self.runtime = make_runtime(settings, self._node, self._shared, environment=environment, command=command, slots=slots)
         except RuntimeUnavailable as error:
@@ -126,23 +132,30 @@ class AgentApp:
             raise AgentError(database_problem(error, self._directory / DATABASE) or f"{self._directory}: {error}.") from error
         self._home = DirectoryWatch(self._directory)
         self._disk.failed = self._home.failed
+        tokens = await self._disk(ReportTokens, self._connection)
         self.manager = Manager(
             self._node,
             self.runtime,
             Runs(self._connection, self._spool),
             self._spool,
             self._disk,
-            Contexts(self._shared, self._directory / "contexts", for_others=self.runtime.separate_account),
+            Contexts(self._archives(tokens), self._directory / "contexts", for_others=self.runtime.separate_account),
             self._clock,
             grace_seconds=self._settings.preempt_grace_seconds_max,
-            tokens=await self._disk(ReportTokens, self._connection),
+            tokens=tokens,
         )
         self._opened = True
         await self.manager.open()
         await self.runtime.warm_up()
-        door = WorkerDoor(self.manager, self._spool, self._disk, self._stores)
+        door = WorkerDoor(self.manager, self._spool, self._disk, self._stores, self._told)
         self._server = WorkerServer(door, self.runtime.endpoint)
         await self._server.start()
+
+    def _archives(self, tokens: ReportTokens) -> Archives:
+        if self._shared is not None:
+            return SharedArchives(self._shared / "contexts")
+        own, bytes_max = self._directory / "contexts", self._settings.context_bytes_max
+        return SentArchives(own, self._node.agent_id, lambda: self._bus, tokens.of, bytes_max)
 
     async def run(self) -> None:
         """Runs until cancelled. The bus may be unreachable: workers go on, and their reports wait on disk."""
@@ -242,9 +255,18 @@ class AgentApp:
 
     async def _take(self, assignments: Assignments) -> None:
         try:
-            await self.manager.assign(assignments)
+            await self._assign(assignments)
         except (sqlite3.Error, OSError) as error:  # such as a full disk: the next heartbeat brings them again
             self._seldom.warn(f"an assignment could not be taken: {error}")
+
+    async def _assign(self, assignments: Assignments) -> str:
+        if assignments.stores:
+            try:
+                self._stores.given = {**self._stores.given, **DEFINITIONS.validate_json(assignments.stores)}
+            except ValidationError:
+                self._seldom.warn("what the launcher tells of stores cannot be read; it may be of another version")
+        self._told.set()
+        return await self.manager.assign(assignments)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -256,6 +278,7 @@ class AgentApp:
             slots=self.runtime.slots,
             labels=self._labels,
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
+            runtimes=self.runtime.names,
             allocations=self.manager.allocations,
             launcher_sequence=self._spool.last("launcher"),
             backlog=self._spool.backlog(),
@@ -263,7 +286,7 @@ class AgentApp:
 
     async def _on_assign(self, message: Msg) -> None:
         try:
-            refusal = await self.manager.assign(Assignments.from_json(message.data))
+            refusal = await self._assign(Assignments.from_json(message.data))
         except (ValidationError, sqlite3.Error, OSError) as error:
             logger.error("an assignment could not be taken: %s", error)
             refusal = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Contexts (model directories) on this node: unpacked once from the shared archive, named by the archive's SHA-256."""
+"""Contexts (model directories) on this node: unpacked once from the archive, named by the archive's SHA-256."""
 
 from __future__ import annotations
 
@@ -8,37 +8,34 @@ import hashlib
 import os
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING
+from tenuto.workers.agent.archives import Archives, ContextUnavailable
 
 CONTEXTS_KEPT_MAX = 50
 """Most unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""
 READ_BYTES = 1 << 20
 
 
-class ContextUnavailable(Exception):
-    """The archive cannot be read here, through no fault of the user's code."""
-
-
 class Contexts:
-    def __init__(self, shared_directory: Path, directory: Path, *, for_others: bool = False) -> None:
+    def __init__(self, archives: Archives, directory: Path, *, for_others: bool = False) -> None:
         """`for_others`: workers run as another account, which may read unpacked contexts but not change them."""
-        self._shared, self._directory, self._for_others = shared_directory, directory, for_others
+        self._archives, self._directory, self._for_others = archives, directory, for_others
         self._locks: dict[str, asyncio.Lock] = {}
 
     def path(self, context_hash: str) -> Path:
         return self._directory / context_hash
 
-    async def unpack(self, context_hash: str) -> Path:
-        """Directory of the unpacked context. Raises ContextUnavailable."""
+    async def unpack(self, context_hash: str, allocation_id: str = "", wanted: Callable[[], bool] = lambda: True) -> Path:
+        """Directory of the unpacked context, which this allocation runs. `wanted`: False once the run was killed. Raises
+        ContextUnavailable."""
         async with self._locks.setdefault(context_hash, asyncio.Lock()):
             path = self.path(context_hash)
             if not path.is_dir():
-                await asyncio.to_thread(
-                    _unpack, self._shared / "contexts" / f"{context_hash}.tar.gz", path, for_others=self._for_others
-                )
+                async with self._archives.of(context_hash, allocation_id, wanted) as archive:
+                    await asyncio.to_thread(_unpack, archive, path, for_others=self._for_others)
             else:
                 with contextlib.suppress(OSError):
                     os.utime(path)  # marks it as used: `prune` deletes the least recently used ones

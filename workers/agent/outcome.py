@@ -30,6 +30,8 @@ def name_end(found: Exit, killed_for: Action | None, hide: Mask) -> End:
     exit_code = found.code
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
         return End(EXIT_OUTCOMES[exit_code], exit_code, None)
+    if found.out_of_memory:
+        return End("failed", exit_code, _said(found, hide))
     if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, EXIT_CODE_HUNG):
         return End("lost", exit_code, _error_text(found, hide), followed=exit_code == EXIT_CODE_FOLLOWED)
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:

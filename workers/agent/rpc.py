@@ -15,7 +15,7 @@ import grpc
 from pydantic import ValidationError
 
 from tenuto.kernel.storage.store import StoreError
-from tenuto.kernel.storage.stores import Stores, located
+from tenuto.kernel.storage.stores import Stores, needed_stores
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.reports import REPORT_BYTES_MAX, TRACKER_REPORT, LogMatchReport, LogsReport, MetricsReport
@@ -44,6 +44,11 @@ PACE_SECONDS_MAX = 10.0
 """Longest delay of such a call, shorter than a worker's patience. If nothing can be recorded for long, the trial goes on and
 slowly fills the disk."""
 SHUTDOWN_SECONDS = 0.5
+TOLD_SECONDS_MAX = 10.0
+"""Longest wait of a worker for the agent's first assignments, less than its call takes; they come at once, unless the bus is
+away, and then the agent's own declarations of stores have to do."""
+NOWHERE = Path("/nonexistent")
+"""Directory that a worker is told where the agent has no shared one."""
 LANES_OF_WORKERS: frozenset[str] = frozenset({"tracker", "metrics", "logs"})
 _ACTIONS: dict[Action, pb.Directive.Action] = {
     "run": pb.Directive.RUN,
@@ -56,20 +61,28 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
-    def __init__(self, manager: Manager, spool: Spool, disk: Disk, stores: Stores) -> None:
-        self._manager, self._spool, self._disk, self._stores = manager, spool, disk, stores
+    def __init__(self, manager: Manager, spool: Spool, disk: Disk, stores: Stores, told: asyncio.Event) -> None:
+        """`told`: set when the launcher has told of stores, which a started agent may not have heard of yet."""
+        self._manager, self._spool, self._disk, self._stores, self._told = manager, spool, disk, stores, told
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:  # noqa: N802
         live = await self._admit(request.allocation_id, context)
         last = await self._disk(self._spool.last_of_worker, request.allocation_id, request.rank)
         assignment = live.run.assignment
+        await self._stores_known(assignment)
         return pb.HelloReply(
             assignment=assignment.to_json(),
             last_sequence=last,
             context_directory=str(self._manager.context_path(assignment)),
             checkpoint_directory=str(checkpoint_directory(self._stores, assignment)),
-            stores=await asyncio.to_thread(needed_stores, self._stores, assignment),
+            stores=await asyncio.to_thread(handed_out, self._stores, assignment),
         )
+
+    async def _stores_known(self, assignment: Assignment) -> None:
+        with contextlib.suppress(StoreError, TimeoutError):
+            if needed_stores(assignment) - (await asyncio.to_thread(self._stores.definitions)).keys():
+                async with asyncio.timeout(TOLD_SECONDS_MAX):
+                    await self._told.wait()
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:  # noqa: N802
         live = await self._admit(request.allocation_id, context)
@@ -124,19 +137,14 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
 
 
 def checkpoint_directory(stores: Stores, assignment: Assignment) -> Path:
-    """Directory of a trial's checkpoints in the cluster's own store."""
-    assert stores.shared is not None
-    return stores.shared / str(assignment.experiment_id) / assignment.trial_id
+    """Directory of a trial's checkpoints in the cluster's own store. Without one, no trial that needs it is started here."""
+    return (stores.shared or NOWHERE) / str(assignment.experiment_id) / assignment.trial_id
 
 
-def needed_stores(stores: Stores, assignment: Assignment) -> bytes:
-    """Stores that a worker needs: the experiment's own, and those of checkpoints that it may start from. If the declarations
-    cannot be read, the agent's log says so, and the worker reports the missing store."""
-    sources = [item for item in (assignment.checkpoint, *assignment.earlier_checkpoints) if item is not None]
-    names = {SHARED_STORE, assignment.config.checkpoint_storage.store}
+def handed_out(stores: Stores, assignment: Assignment) -> bytes:
+    """Declarations for a worker. If they cannot be read, the agent's log says so, and the worker reports the missing store."""
     try:
-        names |= {name for item in sources if (name := located(item.location).store) is not None}
-        return stores.handed_out(names)
+        return stores.handed_out({SHARED_STORE, *needed_stores(assignment)})
     except StoreError as error:
         logger.warning("allocation %s: %s", assignment.allocation_id, error)
         return b""
@@ -180,7 +188,8 @@ class WorkerServer:
         options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(options=options)
         add_AgentForWorkersServicer_to_server(self._door, self._server)  # type: ignore[no-untyped-call]
-        self._server.add_insecure_port(self._endpoint.address)
+        for address in self._endpoint.addresses:
+            self._server.add_insecure_port(address)
         await self._server.start()
         self._endpoint.opened()
 

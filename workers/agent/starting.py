@@ -8,14 +8,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.config.storage import SHARED_STORE
+from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tenuto.workers.agent import secret_masks
+from tenuto.workers.agent.archives import ContextUnavailable
 from tenuto.workers.agent.change_signal import Changed
-from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
+from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.gangs import place_rendezvous
 from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End, name_end
-from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
+from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, Handle, Runtime, Work
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +46,15 @@ class Starter:
     async def start(self, live: LiveRun) -> Handle | End:
         """Handle of the started run, which waits for its go; or its end, if it could not be started."""
         run = live.run
+        if not self._node.has_shared and run.assignment.config.checkpoint_storage.store == SHARED_STORE:
+            return End("failed", EXIT_CODE_WILL_REPEAT, _no_directory(self._node.agent_id))
         try:
-            context = await self._contexts.unpack(run.assignment.context_hash)
+            context = await self._contexts.unpack(
+                run.assignment.context_hash, run.allocation_id, lambda: live.run.killed_for is None
+            )
         except ContextUnavailable as error:
+            if live.run.killed_for is not None:
+                return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
             return End("lost", None, str(error))
         work = Work(run.assignment, context, run.token, await self._secret_values(live))
         if live.run.killed_for is not None:
@@ -57,6 +66,8 @@ class Starter:
                 secret_masks.store(self._node.directory, run.allocation_id, work.secrets)
             await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # it may have arrived meanwhile
             return await self._runtime.start(work)
+        except EnvironmentUnusable as error:
+            return End("failed", EXIT_CODE_WILL_REPEAT, str(error))
         except OSError as error:
             return End("lost", None, f"the worker process could not be started: {error}")
 
@@ -86,6 +97,13 @@ class Starter:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await told.wait()
         return {} if missing else {variable: self._secrets[reference] for variable, reference in wanted.items()}
+
+
+def _no_directory(agent_id: str) -> str:
+    return (
+        f"The experiment keeps its checkpoints in the directory that machines share, which agent {agent_id} does not have: name "
+        "an object store in checkpoint_storage.store (`tenuto store ls`), or a pool whose agents have TENUTO_SHARED_DIRECTORY."
+    )
 
 
 def _waits(missing: Sequence[str]) -> str:

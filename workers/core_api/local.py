@@ -88,6 +88,13 @@ def _git_of_script() -> GitState | None:
     return git_state(Path(script).resolve().parent) if isinstance(script, str) else None
 
 
+def _without_template(config: ExperimentConfig, caller: str) -> ExperimentConfig:
+    """Raises UserError."""
+    if config.template is not None:
+        raise UserError(f"{caller}(config): template: templates are kept by a cluster, and this run has none; leave it out")
+    return config
+
+
 def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None, caller: str = "tenuto.init") -> ExperimentConfig:
     """The experiment configuration. `caller`: the function that was given it. Raises UserError."""
     from pydantic import ValidationError
@@ -102,9 +109,9 @@ def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None, calle
             }
             if isinstance(named.get("searcher"), Mapping):
                 named["searcher"] = {"name": "single", **named["searcher"]}
-            return ExperimentConfig.model_validate(named)
+            return _without_template(ExperimentConfig.model_validate(named), caller)
         path = Path(config if config is not None else CONFIG_FILE)
-        return parse_config(path.read_bytes())
+        return _without_template(parse_config(path.read_bytes()), caller)
     except ValidationError as error:
         raise UserError(f"{caller}(config): " + "; ".join(map(str, explain(error)))) from None
     except ConfigError as error:

@@ -20,6 +20,8 @@ THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS", "RAYON_NUM_THREADS",
 )  # fmt: skip
+IMAGE_VARIABLE = "TENUTO_IMAGE"
+"""Variable of a worker in a container: its image, with the digest."""
 PACKAGES_MAX = 5_000
 VERSIONED = frozenset({"accelerate", "jax", "lightning", "numpy", "pandas", "scipy", "tensorflow", "torch", "transformers"})
 """Modules whose own version is recorded: those that compute, and are named like their distribution."""
@@ -40,6 +42,7 @@ def capture(
     packages, loaded = installed_packages(sys.path, dict(sys.modules))
     torch = sys.modules.get("torch")
     record = EnvironmentRecord(
+        image=os.environ.get(IMAGE_VARIABLE, ""),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver()).strip() or 'unknown libc'}",
         packages=packages,

@@ -1,6 +1,11 @@
 import createClient from 'openapi-fetch'
 import type { paths } from './openapi'
 
+export interface Problem {
+  path: string
+  message: string
+}
+
 /** A refusal of the gateway, with the one sentence that it gives. */
 export class Refused extends Error {
   constructor(
@@ -8,6 +13,8 @@ export class Refused extends Error {
     message: string,
     /** The gateway's word for the kind of refusal, such as "password_change". */
     readonly code = '',
+    /** What is wrong in a configuration, by setting. */
+    readonly problems: readonly Problem[] = [],
   ) {
     super(message)
     this.name = 'Refused'
@@ -36,12 +43,26 @@ export async function answered<T>(asked: Promise<Answer<T>>): Promise<T> {
 }
 
 export function refused(status: number, body: unknown): Refused {
-  return new Refused(status, sentenceOf(body) ?? `The gateway answered with status ${status}.`, codeOf(body))
+  return new Refused(
+    status,
+    sentenceOf(body) ?? `The gateway answered with status ${status}.`,
+    codeOf(body),
+    problemsOf(body),
+  )
 }
 
 function codeOf(body: unknown): string {
   const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined
   return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : ''
+}
+
+function problemsOf(body: unknown): Problem[] {
+  const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined
+  if (typeof error !== 'object' || error === null || !('problems' in error) || !Array.isArray(error.problems)) return []
+  return error.problems.map((one: Record<string, unknown>) => ({
+    path: String(one.path),
+    message: String(one.message),
+  }))
 }
 
 /** The sentence for people in an error's body (RFC 9457 problem details). */

@@ -3,10 +3,7 @@
 import type { QueryClient } from '@tanstack/react-query'
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useSyncExternalStore } from 'react'
-import { FOLLOWED, type Key, type LogEvent, outdated } from '../lib/live'
-
-const REFRESH_MS = 400
-/** At most so often is one query asked again, however many events there are. */
+import { AT_REST, FOLLOWED, type Key, type LogEvent, outdated, REFRESH_MS, refreshed } from '../lib/live'
 
 export type Link = 'connecting' | 'live' | 'offline'
 
@@ -37,7 +34,11 @@ export function useLive(position: number | undefined): void {
 
 function follow(client: QueryClient, position: number): () => void {
   const waiting = new Map<string, Key>()
+  let pace = AT_REST
   const refresh = setInterval(() => {
+    const due = refreshed(pace, performance.now(), waiting.size > 0)
+    pace = due.pace
+    if (!due.now) return
     const keys = [...waiting.values()]
     waiting.clear()
     for (const queryKey of keys) void client.invalidateQueries({ queryKey })

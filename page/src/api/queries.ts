@@ -1,21 +1,27 @@
 /** What the page asks for, as queries of TanStack Query. A key begins with the noun that live events name, see live.ts. */
 
 import { keepPreviousData, queryOptions } from '@tanstack/react-query'
+import type { asked } from '../lib/filters'
+import { LINEAGE_TYPES } from '../lib/lineage'
 import type { LogEvent } from '../lib/live'
 import { DECISIONS } from '../lib/rungs'
 import { answered, api } from './client'
 
-const EXPERIMENTS_PAGE = 100
 const TRIALS_MAX = 1000
 const VALIDATIONS_MAX = 10_000
 
 export const whoami = () =>
   queryOptions({ queryKey: ['user'], queryFn: () => answered(api.GET('/api/v1/user')), retry: false })
 
-export const experiments = () =>
+/** Experiments that fit, the newest first, and how many there are in all. */
+export const experiments = (query: ReturnType<typeof asked>) =>
   queryOptions({
-    queryKey: ['experiments'],
-    queryFn: () => answered(api.GET('/api/v1/experiments', { params: { query: { limit: EXPERIMENTS_PAGE } } })),
+    queryKey: ['experiments', query],
+    queryFn: async () => {
+      const found = api.GET('/api/v1/experiments', { params: { query } })
+      const list = await answered(found)
+      return { list, total: Number((await found).response.headers.get('Tenuto-Total') ?? list.length) }
+    },
     placeholderData: keepPreviousData,
   })
 
@@ -56,19 +62,23 @@ export const status = () => queryOptions({ queryKey: ['status'], queryFn: () => 
 
 const EVENTS_PAGE = 5000
 
-/** All decisions of one search, with the sentences for people. The first answer is whole, a later one only asks for what is new. */
-export const decisions = (id: number) =>
+/** All events of some types of one experiment, with the sentences for people. The first answer is whole, a later one only asks for
+ * what is new. */
+const decided = (id: number, name: string, types: readonly string[]) =>
   queryOptions({
-    queryKey: ['decisions', id],
-    queryFn: async ({ client }) => {
-      const found = [...(client.getQueryData<LogEvent[]>(['decisions', id]) ?? [])]
+    queryKey: ['decisions', id, name],
+    queryFn: async ({ client, queryKey }) => {
+      const found = [...(client.getQueryData<LogEvent[]>(queryKey) ?? [])]
       let after = found.at(-1)?.position ?? 0
       for (;;) {
         const asked = api.GET('/api/v1/events', { params: { query: { experiment: id, after, limit: EVENTS_PAGE } } })
         const page = (await answered(asked)) as unknown as LogEvent[]
-        found.push(...page.filter((event) => DECISIONS.includes(event.type)))
+        found.push(...page.filter((event) => types.includes(event.type)))
         after = page.at(-1)?.position ?? after
         if ((await asked).response.headers.get('Tenuto-More') !== 'true') return found
       }
     },
   })
+
+export const decisions = (id: number) => decided(id, 'rungs', DECISIONS)
+export const lineage = (id: number) => decided(id, 'lineage', LINEAGE_TYPES)

@@ -19,11 +19,14 @@ interface Props {
   /** Id of the trial that is drawn thick; empty for none. */
   focused: string
   onFocus: (trial: string) => void
+  /** What the picture shows, for those who do not see it. */
+  label?: string
+  heightPx?: number
 }
 
 /** Learning curves of many trials. New points are set into the same plot, so that zoom and pointer stay. */
 export function Curves(props: Props) {
-  const { curves, xLabel, yLabel, logY, smoothing, focused } = props
+  const { curves, xLabel, yLabel, logY, smoothing, focused, heightPx = HEIGHT_PX } = props
   const element = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const onFocus = useRef(props.onFocus)
@@ -31,13 +34,16 @@ export function Curves(props: Props) {
   const dark = useComputedColorScheme() === 'dark'
   const trials = curves.trials.join(' ')
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the plot is made anew only where its series or axes change
   useEffect(() => {
     const parent = element.current
     if (parent === null) return
-    const made = new uPlot(options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY), [[]], parent)
+    const made = new uPlot(
+      { ...options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY), height: heightPx },
+      [[]],
+      parent,
+    )
     plot.current = made
-    const resized = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: HEIGHT_PX }))
+    const resized = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: heightPx }))
     resized.observe(parent)
     const clicked = () => {
       const series = made.cursor.idx == null ? 0 : nearest(made)
@@ -51,12 +57,10 @@ export function Curves(props: Props) {
     }
   }, [trials, dark, xLabel, yLabel, logY])
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a plot that was made anew has no points yet
   useEffect(() => {
     plot.current?.setData([curves.x, ...curves.y.map((row) => smoothed(row, smoothing))] as uPlot.AlignedData)
   }, [curves, smoothing, trials, dark, xLabel, yLabel, logY])
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the same
   useEffect(() => {
     const made = plot.current
     if (made === null) return
@@ -66,7 +70,7 @@ export function Curves(props: Props) {
     made.redraw(false)
   }, [focused, trials, dark, xLabel, yLabel, logY])
 
-  return <div ref={element} role="img" aria-label={`Curves of ${yLabel} by ${xLabel}, one per trial`} />
+  return <div ref={element} role="img" aria-label={props.label ?? `Curves of ${yLabel} by ${xLabel}, one per trial`} />
 }
 
 function options(trials: string[], width: number, dark: boolean, x: string, y: string, logY: boolean): uPlot.Options {
@@ -77,7 +81,7 @@ function options(trials: string[], width: number, dark: boolean, x: string, y: s
     height: HEIGHT_PX,
     cursor: { focus: { prox: NEAR_PX }, drag: { x: true, y: true, uni: 20 } },
     focus: { alpha: 0.25 },
-    legend: { show: trials.length <= 12, live: true },
+    legend: { show: trials.length <= 20, live: true },
     scales: { x: { time: false }, y: logY ? { distr: 3 } : {} },
     axes: [
       { label: x, stroke: ink, grid },

@@ -1,6 +1,7 @@
 import { Box, Text, useComputedColorScheme } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
+import { axisOf, ticksOf } from '../lib/axes'
 import { shownLength } from '../lib/lengths'
 import { shownNumber } from '../lib/numbers'
 import { type Dot, type Fate, promotions, type Rung } from '../lib/rungs'
@@ -8,7 +9,8 @@ import { type Dot, type Fate, promotions, type Rung } from '../lib/rungs'
 const HEIGHT_PX = 420
 const TOP_PX = 36
 const BOTTOM_PX = 16
-const SIDE_PX = 70
+const LEFT_PX = 110
+const RIGHT_PX = 60
 const SPREAD_PX = 70
 
 const LIGHT: Record<Fate, string> = { waits: '#E69F00', 'goes on': '#0072B2', stopped: '#868e96', completed: '#009E73' }
@@ -32,6 +34,14 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
   return (
     <Box ref={ref}>
       <svg width={width} height={HEIGHT_PX} role="group" aria-label={`Rungs of the search by ${metric}`}>
+        {place.ticks.map(([y, label]) => (
+          <g key={label} aria-hidden>
+            <line x1={0} x2={width} y1={y} y2={y} stroke="currentColor" strokeOpacity={0.08} />
+            <text x={0} y={y - 3} fontSize={11} fill="currentColor" fillOpacity={0.65}>
+              {label}
+            </text>
+          </g>
+        ))}
         {lines.map(([from, to]) => (
           <line
             key={`${from.trial} ${to.rung}`}
@@ -102,8 +112,8 @@ function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
   const [low, high] = [Math.min(...values), Math.max(...values)]
   const span = high - low || 1
   const index = new Map(rungs.map((rung, at) => [rung.rung, at]))
-  const step = rungs.length > 1 ? (width - 2 * SIDE_PX) / (rungs.length - 1) : 0
-  const column = (rung: Pick<Rung, 'rung'>) => SIDE_PX + step * (index.get(rung.rung) ?? 0)
+  const step = rungs.length > 1 ? (width - LEFT_PX - RIGHT_PX) / (rungs.length - 1) : 0
+  const column = (rung: Pick<Rung, 'rung'>) => LEFT_PX + step * (index.get(rung.rung) ?? 0)
   const y = (value: number) => {
     const part = (value - low) / span
     return TOP_PX + (smallerIsBetter ? part : 1 - part) * (HEIGHT_PX - TOP_PX - BOTTOM_PX)
@@ -113,5 +123,7 @@ function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
     // The golden ratio spreads successive numbers evenly.
     return column(dot) + (((number * 0.618034) % 1) - 0.5) * SPREAD_PX
   }
-  return { column, x, y }
+  const axis = axisOf('', values)
+  const ticks = axis === undefined ? [] : ticksOf(axis).map(([part, label]) => [y(low + part * span), label] as const)
+  return { column, x, y, ticks }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { compared, fits, listSearch } from './filters'
+import { asked, columnsWithout, compared, fits, type ListSearch, listSearch, shownWithout } from './filters'
 
 const item = {
   id: 12,
@@ -11,23 +11,44 @@ const item = {
   submitted_us: 1,
 }
 
-test.each([
+test.each<[ListSearch, boolean]>([
   [{}, true],
   [{ text: 'digits nightly' }, true],
   [{ text: 'digits weekly' }, false],
   [{ text: '12' }, true],
   [{ state: 'paused' }, false],
   [{ user: 'olga', state: 'active' }, true],
+  [{ label: 'nightly', method: 'asha' }, true],
+  [{ label: 'weekly' }, false],
+  [{ method: 'random' }, false],
 ])('%j', (search, shown) => {
   expect(fits(item, search)).toBe(shown)
 })
 
 test('a URL that somebody changed by hand is taken as far as it makes sense', () => {
-  expect(listSearch({ text: 12, state: ['x'], by: 'id', down: 'yes', other: 1 })).toEqual({ text: '12', by: 'id' })
+  expect(listSearch({ text: 12, state: ['x'], by: 'id', down: 'yes', other: 1, time: 'year', limit: 1e6 })).toEqual({
+    text: '12',
+    by: 'id',
+  })
+})
+
+test('what the gateway filters by', () => {
+  expect(asked({ time: 'day', label: 'nightly', text: 'x' }, 86_461e6)).toMatchObject({
+    label: 'nightly',
+    submitted_after_us: 60e6,
+    limit: 200,
+  })
+  expect(asked({}, 5).submitted_after_us).toBeUndefined()
 })
 
 test('what has no value comes last, whichever way', () => {
   const values = [3, null, 1, undefined, 2]
   expect([...values].sort((a, b) => compared(a, b, false)).slice(0, 3)).toEqual([1, 2, 3])
   expect([...values].sort((a, b) => compared(a, b, true)).slice(0, 3)).toEqual([3, 2, 1])
+})
+
+test('columns that few look at are left out until somebody chooses', () => {
+  expect(columnsWithout({})).toEqual(['pool', 'priority'])
+  expect(columnsWithout(listSearch({ without: shownWithout([]) }))).toEqual([])
+  expect(columnsWithout(listSearch({ without: shownWithout(['user', 'pool']) }))).toEqual(['user', 'pool'])
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { FOLLOWED, outdated } from './live'
+import { AT_REST, FOLLOWED, outdated, REFRESH_MS, refreshed } from './live'
 
 test('a validation makes the curves, trials and lists of its experiment out of date, and nothing of another', () => {
   expect(outdated({ type: 'ValidationReported', correlation_id: '7' })).toEqual([
@@ -11,9 +11,21 @@ test('a validation makes the curves, trials and lists of its experiment out of d
 })
 
 test('an agent is no experiment', () => {
-  expect(outdated({ type: 'AgentJoined', correlation_id: 'node-1' })).toEqual([['agents']])
+  expect(outdated({ type: 'AgentJoined', correlation_id: 'node-1' })).toEqual([['agents'], ['allocations'], ['slots']])
 })
 
 test('each followed type makes something out of date', () => {
   for (const type of FOLLOWED) expect(outdated({ type, correlation_id: '1' })).not.toEqual([])
+})
+
+test('a change is shown at once, many of them every two seconds, and one after a rest at once again', () => {
+  let pace = AT_REST
+  const shown: number[] = []
+  for (let now = 0; now < 20_000; now += REFRESH_MS) {
+    const busy = now < 12_000 || now === 18_000
+    const due = refreshed(pace, now, busy)
+    pace = due.pace
+    if (due.now) shown.push(now)
+  }
+  expect(shown).toEqual([0, 400, 1_200, 2_800, 4_800, 6_800, 8_800, 10_800, 18_000])
 })

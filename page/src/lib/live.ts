@@ -1,5 +1,7 @@
 /** What an event of the log makes out of date: pure, so that tests say which tables follow which events. */
 
+import { SLOT_TYPES } from './slots'
+
 export interface LogEvent {
   position: number
   type: string
@@ -10,7 +12,7 @@ export interface LogEvent {
 }
 
 export type Key =
-  | readonly ['experiments' | 'agents' | 'queue' | 'status']
+  | readonly ['experiments' | 'agents' | 'allocations' | 'slots' | 'queue' | 'status']
   | readonly ['experiment' | 'trials' | 'validations' | 'decisions', number]
 
 const OF_EXPERIMENT = [
@@ -22,8 +24,9 @@ const OF_EXPERIMENT = [
 const OF_TRIAL = [
   'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed', 'TrialFailed', 'TrialFinished',
   'AllocationGranted', 'AllocationPreempted', 'AllocationReleased', 'WorkersStarted', 'WorkersExited', 'StragglerNoticed',
+  'CheckpointSaved', 'CheckpointDeleted', 'CheckpointDamaged',
 ] // biome-ignore format: a list of names
-const OF_SEARCH = ['TrialExtended', 'TrialPaused', 'TrialStopped']
+const OF_SEARCH = ['TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped']
 const OF_SLOTS = [
   'AgentJoined',
   'AgentLost',
@@ -39,7 +42,9 @@ const OF_QUEUE = [
 ] // biome-ignore format: a list of names
 
 /** Types that the page listens for. */
-export const FOLLOWED = [...new Set([...OF_EXPERIMENT, ...OF_TRIAL, ...OF_SLOTS, ...OF_QUEUE, 'ValidationReported'])]
+export const FOLLOWED = [
+  ...new Set([...OF_EXPERIMENT, ...OF_TRIAL, ...OF_SLOTS, ...OF_QUEUE, ...SLOT_TYPES, 'ValidationReported']),
+]
 
 /** Keys of the queries that show something else after this event. */
 export function outdated(event: Pick<LogEvent, 'type' | 'correlation_id'>): Key[] {
@@ -55,7 +60,29 @@ export function outdated(event: Pick<LogEvent, 'type' | 'correlation_id'>): Key[
     if (OF_SEARCH.includes(event.type)) keys.push(['decisions', experiment])
   }
   if (ofExperiment || ofTrial || validation) keys.push(['experiments'])
-  if (OF_SLOTS.includes(event.type)) keys.push(['agents'])
+  if (OF_SLOTS.includes(event.type)) keys.push(['agents'], ['allocations'])
+  if (SLOT_TYPES.includes(event.type)) keys.push(['slots'])
   if (OF_QUEUE.includes(event.type)) keys.push(['queue'])
   return keys
+}
+
+export const REFRESH_MS = 400
+/** A change is shown within so long ... */
+const REFRESH_BUSY_MS = 2_000
+/** ... and while there is always more, so often: 200 open pages would else ask the gateway 500 times a second. */
+
+export interface Pace {
+  due: number
+  /** Nothing is asked again before. */
+  wait: number
+  /** To the refresh after the next one. */
+}
+
+export const AT_REST: Pace = { due: 0, wait: REFRESH_MS }
+
+/** Whether what is out of date is asked for now, and the pace from then on: slower while changes come, fast again after a rest. */
+export function refreshed(pace: Pace, nowMs: number, outdatedNow: boolean): { now: boolean; pace: Pace } {
+  if (!outdatedNow) return { now: false, pace: nowMs >= pace.due + pace.wait ? AT_REST : pace }
+  if (nowMs < pace.due) return { now: false, pace }
+  return { now: true, pace: { due: nowMs + pace.wait, wait: Math.min(2 * pace.wait, REFRESH_BUSY_MS) } }
 }

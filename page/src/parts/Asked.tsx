@@ -23,7 +23,7 @@ export function Asked<T>({ query, children }: Props<T>) {
     )
   return (
     <Center p="xl">
-      <Loader aria-label="Loading" />
+      <Loader role="status" aria-label="Loading" />
     </Center>
   )
 }

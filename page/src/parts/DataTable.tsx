@@ -54,6 +54,7 @@ export function DataTable<F extends TableFeatures, T extends RowData>(props: Pro
                 return (
                   <Table.Th
                     key={header.id}
+                    style={{ whiteSpace: 'nowrap' }}
                     aria-sort={sorted ? (sort.descending ? 'descending' : 'ascending') : 'none'}
                   >
                     {props.sortable(column) ? (

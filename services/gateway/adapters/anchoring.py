@@ -87,6 +87,7 @@ class Anchors:
                 found += [(target.name, anchor) for anchor in await asyncio.to_thread(target.read) or ()]
             except OSError as error:
                 unread.append(f"{target.name} could not be read: {error}")
+        # Signatures first: an anchor that anybody could have written proves nothing about the log.
         for where, anchor in found:
             if not is_signed(anchor, self._key):
                 reason = f"{where} holds an anchor of position {anchor.position} that was not signed with this cluster's key"

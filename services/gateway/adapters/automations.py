@@ -90,10 +90,10 @@ class Automations:
         )
 
     async def start(
-        self, name: str, user: str, body: StartAutomationBody, head: int, now_us: int, *, admin: bool = False
+        self, name: str, user: str, body: StartAutomationBody, head: int, now_us: int, *, others: bool = False
     ) -> None:
-        """Rules that were known go on where they were. An admin starts others' automations, too. Raises TooManyAutomations and
-        NotYours."""
+        """Rules that were known go on where they were. `others`: whose automation it is does not matter. Raises
+        TooManyAutomations and NotYours."""
         after = head if body.after is None else min(body.after, head)
         async with self._pool.acquire() as connection, connection.transaction():
             # Without this name: starting a known automation again adds none.
@@ -109,7 +109,7 @@ class Automations:
                 user,
                 body.source,
                 now_us,
-                admin,
+                others,
             )
             # No row comes back where the name exists and its WHERE does not hold.
             if run is None:
@@ -125,6 +125,7 @@ class Automations:
     async def move(self, name: str, body: MoveAutomationBody, now_us: int) -> list[RetryView]:
         """Returns the parked events to try again. Raises Superseded and ParkingFull; then nothing is changed."""
         async with self._pool.acquire() as connection, connection.transaction():
+            # Locked to the end of the transaction, so that a process that is being replaced moves nothing beside its successor.
             run = await connection.fetchval("SELECT run FROM automations WHERE name = $1 FOR UPDATE", name)
             if run != body.run:
                 raise Superseded

@@ -1,5 +1,5 @@
-"""Carries out deletions of experiments: records each when it is due, and then removes the code that nothing else uses.
-Checkpoints, metrics and log lines are the tracker's, which deletes them for the same event."""
+"""Carries out deletions of experiments: records each when it is due, and then removes the code that nothing else uses, and what
+unmanaged runs have logged. Checkpoints, metrics and log lines are the tracker's, which deletes them for the same event."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentDeleted
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway import projections
+from tenuto.services.gateway.adapters.artifacts import Artifacts
+from tenuto.services.gateway.adapters.run_data import RunData
 from tenuto.services.gateway.commands import CarryOutDeletion
 from tenuto.services.gateway.state import State
 
@@ -71,16 +73,19 @@ class Deleter:
                 return
 
 
-class CodeRemover:
+class Remover:
     """Effect of ExperimentDeleted."""
 
-    def __init__(self, pool: asyncpg.Pool, contexts: Path) -> None:
-        self._pool, self._contexts = pool, contexts
+    def __init__(self, pool: asyncpg.Pool, contexts: Path, run_data: RunData, artifacts: Artifacts) -> None:
+        self._pool, self._contexts, self._run_data, self._artifacts = pool, contexts, run_data, artifacts
 
     async def remove(self, event: Event) -> None:
         """Raises OSError, and Nack while the views do not know all experiments up to the deletion."""
         data = event.data
         assert isinstance(data, ExperimentDeleted)
+        # Of unmanaged runs; others have none of these.
+        await self._artifacts.delete_experiment(data.experiment_id)
+        await self._run_data.delete_experiment(data.experiment_id)
         row = await self._pool.fetchrow(_IN_USE, projections.NAME, event.position, data.experiment_id)
         if row is None or not row["known"]:
             raise Nack("the views are behind", VIEWS_RETRY_SECONDS)

@@ -10,12 +10,14 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.services.gateway.adapters.archives import ContextRefused
+from tenuto.services.gateway.adapters.context_files import NoContext
 from tenuto.services.gateway.adapters.reading import (
     ANSWER,
     ARCHIVE,
@@ -24,10 +26,16 @@ from tenuto.services.gateway.adapters.reading import (
     CONFIG,
     CONFIG_REFUSED,
     DONE,
+    FILE,
+    FILES,
+    GONE,
     HEADER,
+    LAYERED,
+    PART,
 )
 from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.policies.differences import CodeChange
+from tenuto.services.gateway.policies.layers import Layer, Value
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +68,27 @@ class ReadingFailed(Exception):
     sentence."""
 
 
+class Draft(NamedTuple):
+    """A configuration that may be merged with others yet."""
+
+    config: ExperimentConfig | None
+    """None: alone it is refused."""
+    template: str | None = None
+    workspace: str = ""
+    """Empty: it names none."""
+    problems: Sequence[Problem] = ()
+
+
+class Merged(NamedTuple):
+    config: ExperimentConfig
+    paths: Sequence[tuple[int, Sequence[str]]]
+    """Of each layer: how many values it gave, and the first of them."""
+    values: Sequence[Value]
+
+
+CONFIGS = (CONFIG, LAYERED, PART)
+
+
 class Reader:
     """Use `stop` at the end. Processes start when they are first needed, and stay."""
 
@@ -69,15 +98,41 @@ class Reader:
         self._archives = Turns(of_one_user=1, at_once=ARCHIVES_AT_ONCE)
         self._waiting: Counter[str] = Counter()
 
-    async def config(self, text: bytes, user: str) -> ExperimentConfig:
-        """Raises ConfigError and ReaderBusy."""
+    async def config(self, text: bytes, user: str) -> Draft:
+        """A configuration as it stands alone. Raises ConfigError for a text that is none whatever stands under it, and
+        ReaderBusy."""
+        kind, body = await self._config(CONFIG, text, user)
+        if kind == CONFIG_REFUSED:
+            told = json.loads(body)
+            if "named" not in told:
+                raise ConfigError(_problems(told))
+            return Draft(None, problems=_problems(told), **told["named"])
+        named, _, config = body.partition(b"\n")
+        return Draft(ExperimentConfig.from_json(config), **json.loads(named))
+
+    async def layered(self, text: bytes, layers: Sequence[Layer], said: Sequence[str] | None, user: str) -> Merged:
+        """A configuration with what stands under it; see `reading._layered`. Raises ConfigError and ReaderBusy."""
+        question = {"text": text.decode("latin-1"), "layers": [vars(item) for item in layers], "said": said}
+        kind, body = await self._config(LAYERED, json.dumps(question).encode(), user)
+        told = json.loads(body)
+        if kind == CONFIG_REFUSED:
+            raise ConfigError(_problems(told))
+        config = ExperimentConfig.from_json(json.dumps(told["config"]))
+        return Merged(config, told["paths"], [Value(*item) for item in told["values"]])
+
+    async def part(self, text: bytes, user: str) -> dict[str, Any]:
+        """A part of a configuration, as plain data. Raises ConfigError and ReaderBusy."""
+        kind, body = await self._config(PART, text, user)
+        told: dict[str, Any] = json.loads(body)
+        if kind == CONFIG_REFUSED:
+            raise ConfigError(_problems(told))
+        return told
+
+    async def _config(self, kind: bytes, body: bytes, user: str) -> tuple[bytes, bytes]:
         try:
-            kind, body = await self._ask(CONFIG, text, CONFIG_SECONDS_MAX, user)
+            return await self._ask(kind, body, CONFIG_SECONDS_MAX, user)
         except ReadingFailed as error:
             raise ConfigError([Problem("", f"the configuration cannot be read: {error}")]) from error
-        if kind == CONFIG_REFUSED:
-            raise ConfigError([Problem(*item) for item in json.loads(body)])
-        return ExperimentConfig.from_json(body)
 
     async def archive(self, path: Path, user: str) -> frozenset[str]:
         """Names at the top of a packed model directory. Raises ContextRefused and ReaderBusy."""
@@ -99,6 +154,25 @@ class Reader:
         found = json.loads(body)
         return None if found is None else [CodeChange(**item | {"settings": tuple(item["settings"])}) for item in found]
 
+    async def files(self, archive: Path, user: str) -> dict[str, Any]:
+        """Files of a model directory, see `context_files.listed`. Raises NoContext and ReaderBusy."""
+        found: dict[str, Any] = await self._look(FILES, os.fsencode(archive), user)
+        return found
+
+    async def file(self, archive: Path, path: str, user: str) -> dict[str, Any] | None:
+        """One of them, see `context_files.content`. Raises NoContext and ReaderBusy."""
+        found: dict[str, Any] | None = await self._look(FILE, json.dumps([str(archive), path]).encode(), user)
+        return found
+
+    async def _look(self, kind: bytes, body: bytes, user: str) -> Any:
+        try:
+            answer, found = await self._ask(kind, body, CHANGES_SECONDS_MAX, user)
+        except ReadingFailed as error:
+            raise NoContext(str(error)) from error
+        if answer == GONE:
+            raise NoContext(found.decode("utf-8", "replace"))
+        return json.loads(found)
+
     async def stop(self) -> None:
         for process in self._idle:
             await _kill(process)
@@ -109,7 +183,7 @@ class Reader:
             raise ReaderBusy
         self._waiting[user] += 1
         try:
-            async with (self._configs if kind == CONFIG else self._archives).turn(user):
+            async with (self._configs if kind in CONFIGS else self._archives).turn(user):
                 return await self._answered(kind, body, seconds_max)
         finally:
             self._waiting[user] -= 1
@@ -134,9 +208,13 @@ class Reader:
                 self._idle.append(process)
             else:
                 await _kill(process)
-        if answer not in (DONE, CONFIG_REFUSED, ARCHIVE_REFUSED):
+        if answer not in (DONE, CONFIG_REFUSED, ARCHIVE_REFUSED, GONE):
             raise ReadingFailed(found.decode("utf-8", "replace"))
         return answer, found
+
+
+def _problems(told: Mapping[str, Any]) -> list[Problem]:
+    return [Problem(*item) for item in told["problems"]]
 
 
 async def _started() -> Process:

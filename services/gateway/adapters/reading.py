@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from tenuto.schemas.config.errors import ConfigError
-from tenuto.schemas.config.reading import parse_config
+from tenuto.schemas.config.reading import load_yaml, parse_config, validated
 from tenuto.services.gateway.adapters.archives import ContextRefused, judge
 from tenuto.services.gateway.adapters.code_changes import code_changes
+from tenuto.services.gateway.adapters.context_files import NoContext, content, listed
+from tenuto.services.gateway.adapters.merging import check_part, resolved
+from tenuto.services.gateway.policies.layers import TEMPLATE, Layer, canonical
 
 MEMORY_BYTES_MAX = 1 << 30
 FILES_MAX = 64
@@ -29,8 +32,8 @@ HEADER = struct.Struct(">cfI")
 """Kind of the question, seconds that it may take, length of its body in bytes."""
 ANSWER = struct.Struct(">cI")
 """Kind of the answer, and the length of its body in bytes."""
-CONFIG, ARCHIVE, CHANGES = b"c", b"a", b"d"
-DONE, CONFIG_REFUSED, ARCHIVE_REFUSED, FAILED = b"+", b"c", b"a", b"!"
+CONFIG, LAYERED, PART, ARCHIVE, CHANGES, FILES, FILE = b"c", b"m", b"p", b"a", b"d", b"l", b"f"
+DONE, CONFIG_REFUSED, ARCHIVE_REFUSED, GONE, FAILED = b"+", b"c", b"a", b"-", b"!"
 
 
 def main() -> None:
@@ -56,21 +59,61 @@ def _confine() -> None:
 def _answer(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
     try:
         if kind == CONFIG:
-            return DONE, parse_config(body).to_json()
+            return _config(body)
+        if kind == LAYERED:
+            return DONE, _json(_layered(**json.loads(body)))
+        if kind == PART:
+            return DONE, canonical(check_part(load_yaml(body))).encode()
         if kind == ARCHIVE:
             return DONE, _json(sorted(judge(Path(body.decode()))))
         if kind == CHANGES:
             changes = code_changes(*map(Path, json.loads(body)))
             return DONE, _json(None if changes is None else [vars(item) for item in changes])
+        if kind == FILES:
+            return DONE, _json(listed(Path(body.decode())))
+        if kind == FILE:
+            archive, path = json.loads(body)
+            return DONE, _json(content(Path(archive), path))
         raise ValueError(f"there is no question {kind!r}")
+    except NoContext as error:
+        return GONE, str(error).encode("utf-8", "backslashreplace")
     except ConfigError as error:
-        return CONFIG_REFUSED, _json([[item.path, item.message, item.value] for item in error.problems])
+        return CONFIG_REFUSED, _json({"problems": _problems(error)})
     except ContextRefused as error:
         return ARCHIVE_REFUSED, _json([str(error), error.code])
     except MemoryError:
         return FAILED, b"it needs too much memory"
     except Exception as error:
         return FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
+
+
+def _config(text: bytes) -> tuple[bytes, bytes]:
+    """Also tells, before a configuration and with a refusal, which template and workspace it names: with what these say, a
+    refused one may be right."""
+    document = load_yaml(text)
+    if not isinstance(document, dict):
+        return DONE, parse_config(text).to_json()  # which refuses it
+    resources = document.get("resources")
+    workspace = resources.get("workspace") if isinstance(resources, dict) else None
+    names = {"template": document.get(TEMPLATE), "workspace": workspace}
+    named = {name: value for name, value in names.items() if isinstance(value, str)}
+    try:
+        return DONE, _json(named) + b"\n" + validated(document).to_json()
+    except ConfigError as error:
+        return CONFIG_REFUSED, _json({"problems": _problems(error), "named": named})
+
+
+def _layered(text: str, layers: list[dict[str, Any]], said: list[str] | None) -> dict[str, Any]:
+    """`said`: paths that the command line set; with them every value is told, and where it comes from."""
+    document = load_yaml(text.encode("latin-1"))
+    found = resolved(document if isinstance(document, dict) else {}, [Layer(**item) for item in layers])
+    paths = [[found.count_of(source), found.paths_of(source)] for source in range(1, len(layers) + 1)]
+    values = found.values(frozenset(said)) if said is not None else []
+    return {"config": json.loads(found.config.to_json()), "paths": paths, "values": values}
+
+
+def _problems(error: ConfigError) -> list[list[str]]:
+    return [[item.path, item.message, item.value] for item in error.problems]
 
 
 def _say(answers: IO[bytes], kind: bytes, body: bytes) -> None:

@@ -57,6 +57,11 @@ class Upkeep:
     def __init__(self, pool: asyncpg.Pool[Any], projector: Projector) -> None:
         self._pool, self._projector = pool, projector
 
+    @property
+    def filling(self) -> tuple[int, int] | None:
+        """Position of the views and the one that they have to reach, while they fill after a rebuild; None if they are whole."""
+        return (self._projector.position, self._projector.filling_to) if self._projector.filling else None
+
     async def parked(self, after: int, limit: int) -> list[ParkedView]:
         return [ParkedView(**row) for row in await self._pool.fetch(_PAGE, after, limit)]
 

@@ -9,7 +9,20 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
-from tenuto.services.gateway.decide import cluster, deletions, experiments, signing_in, sso, users, webhooks
+from tenuto.services.gateway.decide import (
+    access,
+    cluster,
+    deletions,
+    experiments,
+    signing_in,
+    sso,
+    templates,
+    unmanaged,
+    users,
+    webhooks,
+    workspaces,
+)
+from tenuto.services.gateway.policies.acting import act
 from tenuto.services.gateway.policies.following import follow, follow_own
 from tenuto.services.gateway.state import State
 
@@ -27,6 +40,9 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.CarryOutDeletion: deletions.carry_out,
     commands.MoveExperiment: experiments.move,
     commands.RequestOperations: experiments.request_operations,
+    commands.CreateUnmanagedExperiment: unmanaged.create,
+    commands.StartUnmanagedTrial: unmanaged.start,
+    commands.ChangeUnmanagedTrial: unmanaged.change,
     commands.SetPoolPolicy: cluster.set_pool_policy,
     commands.SetShare: cluster.set_share,
     commands.NoteSecretKey: cluster.note_secret_key,
@@ -34,10 +50,25 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.OpenSlots: cluster.open_slots,
     commands.CreateUser: users.create,
     commands.RemoveUser: users.remove,
+    commands.PutIntoProject: experiments.put_into_project,
+    commands.CreateWorkspace: workspaces.create,
+    commands.ChangeWorkspace: workspaces.change,
+    commands.SetWorkspaceRules: workspaces.set_rules,
+    commands.SetTemplate: templates.set_template,
+    commands.RemoveTemplate: templates.remove_template,
+    commands.SetDefaults: templates.set_defaults,
+    commands.CreateProject: workspaces.create_project,
+    commands.ChangeProject: workspaces.change_project,
+    commands.CreateRole: access.create_role,
+    commands.ChangeRole: access.change_role,
+    commands.RemoveRole: access.remove_role,
+    commands.GrantRole: access.grant,
+    commands.RevokeRole: access.revoke,
     commands.CreateToken: users.create_token,
     commands.RevokeToken: users.revoke_token,
     commands.SetPassword: signing_in.set_password,
     commands.SignIn: signing_in.sign_in,
+    commands.SignInByLink: signing_in.sign_in_by_link,
     commands.LinkUser: sso.link,
     commands.SignInAtProvider: sso.sign_in,
     commands.CreateWebhook: webhooks.create,
@@ -56,10 +87,11 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
     somebody else's (forbidden), and so for what else is asked about."""
     if isinstance(cause, Event):
-        # Without a webhook the payload is not even decoded.
-        return follow(state.notices, cause.data, cause.time_us) if state.notices.webhooks else ()
+        # Without a webhook or a rule the payload is not even decoded.
+        found = follow(state.notices, cause.data, cause.time_us, state.hidden_from) if state.notices.webhooks else ()
+        return [*found, *act(state, cause, found, experiments.check_new)]
     decision = DECISIONS.get(type(cause))
     if decision is None:
         return ()
     events = decision(state, cause)
-    return [*events, *follow_own(state.notices, events, cause.time_us)]
+    return [*events, *follow_own(state.notices, events, cause.time_us, state.hidden_from)]

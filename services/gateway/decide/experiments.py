@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.access import ExperimentProjectChanged
 from tenuto.schemas.events.request import (
     ExperimentArchived,
     ExperimentCancelRequested,
@@ -32,23 +34,44 @@ from tenuto.services.gateway.commands import (
     ExperimentCommand,
     MoveExperiment,
     PauseExperiment,
+    PutIntoProject,
     RecordCommand,
     RequestOperations,
     ResumeExperiment,
     SubmitExperiment,
     UnarchiveExperiment,
 )
-from tenuto.services.gateway.policies.permissions import Right, refusal
+from tenuto.services.gateway.decide.unmanaged import check_name
+from tenuto.services.gateway.decide.workspaces import (
+    check_limits,
+    check_place,
+    check_priority,
+    check_project,
+    check_slots,
+    check_storage,
+)
+from tenuto.services.gateway.policies.access import Subject
+from tenuto.services.gateway.policies.acting import check_rules
+from tenuto.services.gateway.policies.permissions import CHANGES_EXPERIMENT, refusal
 from tenuto.services.gateway.state import Live, State, origins_of
 
 
+def check_new(state: State, subject: Subject, config: ExperimentConfig) -> None:
+    """Whether the subject may submit it. Raises Refused."""
+    check_place(state, subject, config.resources.workspace, config.project)
+    check_limits(state, config)
+
+
 def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
+    check_new(state, state.subject(command.user), command.config)
+    check_storage(state, command.config.resources.workspace, command.stored_bytes)
     for origin in origins_of(command.config, command.parent):
         if origin in state.deleted:
             raise Refused(f"Experiment {origin} is deleted, so no other can be made from it.", "conflict")
         if origin in state.deletions:
             what = f"Experiment {origin} is to be deleted, so no other can be made from it"
             raise Refused(f"{what}; `tenuto exp undelete {origin}` keeps it.", "conflict")
+    check_rules(state, command)
     submitted = ExperimentSubmitted(
         experiment_id=state.submitted + 1,
         config=command.config,
@@ -58,6 +81,8 @@ def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
         user=command.user,
         origin=command.origin,
         parent=command.parent,
+        layers=command.layers,
+        sent_hash=command.sent_hash,
     )
     return [submitted]
 
@@ -84,10 +109,12 @@ def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
     experiment_id = live.experiment_id
     changes: list[EventData] = []
     if command.priority != "keep" and command.priority != live.priority:
+        check_priority(state, live.workspace, command.priority)
         changes.append(ExperimentPriorityChanged(experiment_id=experiment_id, priority=command.priority))
     if command.weight != "keep" and command.weight != live.weight:
         changes.append(ExperimentWeightChanged(experiment_id=experiment_id, weight=command.weight))
     if command.max_slots != "keep" and command.max_slots != live.max_slots:
+        check_slots(state, live.workspace, command.max_slots)
         changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
     if command.pool and command.pool != live.pool:
         changes.append(ExperimentPoolChanged(experiment_id=experiment_id, pool=command.pool))
@@ -111,6 +138,8 @@ def describe(state: State, command: DescribeExperiment) -> Sequence[EventData]:
     check_known(state, command)
     if not command.description.model_fields_set:
         return ()
+    if command.description.name is not None:
+        check_name(state, command.experiment_id, command.description.name)
     return [ExperimentDescribed(experiment_id=command.experiment_id, **dict(command.description))]
 
 
@@ -126,6 +155,13 @@ def archive(state: State, command: ArchiveExperiment) -> Sequence[EventData]:
 def unarchive(state: State, command: UnarchiveExperiment) -> Sequence[EventData]:
     check_known(state, command)
     return [ExperimentUnarchived(experiment_id=command.experiment_id)]
+
+
+def put_into_project(state: State, command: PutIntoProject) -> Sequence[EventData]:
+    check_known(state, command)
+    if command.project:
+        check_project(state, command.workspace, command.project)
+    return [ExperimentProjectChanged(experiment_id=command.experiment_id, project=command.project)]
 
 
 def move(state: State, command: MoveExperiment) -> Sequence[EventData]:
@@ -156,6 +192,7 @@ def move(state: State, command: MoveExperiment) -> Sequence[EventData]:
         )
     changes: list[EventData] = []
     if other.priority != live.priority:
+        check_priority(state, live.workspace, other.priority)
         changes.append(ExperimentPriorityChanged(experiment_id=live.experiment_id, priority=other.priority))
     return [*changes, ExperimentMoved(experiment_id=live.experiment_id, place=place)]
 
@@ -199,8 +236,13 @@ def check_known(state: State, command: RecordCommand) -> None:
     if not 1 <= experiment_id <= state.submitted:
         raise _no_experiment(experiment_id)
     owner = state.owner(command.submitter if live is None else live.user, experiment_id)
-    what = f"Experiment {experiment_id}"
-    if why := refusal(Right.OWNER, command.user, admin=state.may_all(command.user), owner=owner, what=what):
+    _check_change(state, command, owner, command.workspace if live is None else live.workspace)
+
+
+def _check_change(state: State, command: ExperimentCommand | RecordCommand, owner: str, workspace: str) -> None:
+    """Raises Refused."""
+    subject, what = state.subject(command.user), f"Experiment {command.experiment_id}"
+    if why := refusal(state.access, subject, CHANGES_EXPERIMENT, workspace=workspace, owner=owner, what=what):
         raise Refused(why, "forbidden")
 
 
@@ -211,10 +253,14 @@ def _no_experiment(experiment_id: int) -> Refused:
 def _live(state: State, command: ExperimentCommand) -> Live:
     live = state.live.get(command.experiment_id)
     if live is not None:
-        admin, what = state.may_all(command.user), f"Experiment {live.experiment_id}"
-        if why := refusal(Right.OWNER, command.user, admin=admin, owner=live.user, what=what):
-            raise Refused(why, "forbidden")
+        _check_change(state, command, live.user, live.workspace)
         return live
+    if command.experiment_id in state.unmanaged:
+        raise Refused(
+            f"Experiment {command.experiment_id} has unmanaged runs only: their programs start and end them, and there is nothing"
+            " to schedule.",
+            "conflict",
+        )
     if 1 <= command.experiment_id <= state.submitted:
         raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")
     raise _no_experiment(command.experiment_id)

@@ -8,9 +8,9 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import TokenCreated, TokenRevoked
-from tenuto.services.gateway.commands import BeginSession, SetPassword, SignIn
+from tenuto.services.gateway.commands import BeginSession, SetPassword, SignIn, SignInByLink
 from tenuto.services.gateway.decide.cluster import check_admin
-from tenuto.services.gateway.decide.users import no_user
+from tenuto.services.gateway.decide.users import check_no_more, no_user
 from tenuto.services.gateway.state import ADMIN, SESSIONS_PER_USER_MAX, State
 
 CHANGED_MEANWHILE = "The user or the password was changed while this was answered: sign in again."
@@ -18,11 +18,12 @@ MUST_CHANGE = "The password of {name} was set by an admin: choose your own with 
 
 
 def set_password(state: State, command: SetPassword) -> Sequence[EventData]:
-    check_admin(state, command)
+    check_admin(state, command, "user.admin")
     if command.name == ADMIN:
         raise Refused("The user admin is whoever holds the cluster's own token, and has no password.", "conflict")
     if command.name not in state.users:
         raise no_user(command.name)
+    check_no_more(state, command.user, command.name)
     if state.users[command.name].service:
         raise Refused(f"{command.name} is a service account, which has tokens and no password.", "conflict")
     if not command.password_id and not state.users[command.name].password_id:
@@ -41,6 +42,15 @@ def sign_in(state: State, command: SignIn) -> Sequence[EventData]:
     elif user.must_change:
         raise Refused(MUST_CHANGE.format(name=user.name), "password_change")
     return [*changed, *begin_session(state, command, keep_others=not changed)]
+
+
+def sign_in_by_link(state: State, command: SignInByLink) -> Sequence[EventData]:
+    """The session that asked for the link must not have ended meanwhile."""
+    asking = state.tokens.get(command.asked_by)
+    gone = asking is None or asking.user != command.user or not asking.holds(command.time_us)
+    if gone if command.asked_by else command.user != ADMIN:
+        raise Refused("The session that this link was made from has ended: sign in again.", "forbidden")
+    return begin_session(state, command)
 
 
 def begin_session(state: State, command: BeginSession, *, keep_others: bool = True) -> Sequence[EventData]:

@@ -11,17 +11,18 @@ from tenuto.schemas.events.request import UserCreated
 from tenuto.services.gateway.commands import LinkUser, SignInAtProvider
 from tenuto.services.gateway.decide.cluster import check_admin
 from tenuto.services.gateway.decide.signing_in import begin_session
-from tenuto.services.gateway.decide.users import check_new, no_user
+from tenuto.services.gateway.decide.users import check_new, check_no_more, no_user
 from tenuto.services.gateway.state import State
 
 ASK = "ask an admin (`tenuto user create {name}`, then `tenuto user link {name}`)"
 
 
 def link(state: State, command: LinkUser) -> Sequence[EventData]:
-    check_admin(state, command)
+    check_admin(state, command, "user.admin")
     user = state.users.get(command.name)
     if user is None:
         raise no_user(command.name)
+    check_no_more(state, command.user, command.name)
     if user.service:
         raise Refused(f"{command.name} is a service account, which has tokens only.", "conflict")
     return [UserLinked(name=command.name)]

@@ -32,6 +32,7 @@ from tenuto.services.gateway.commands import (
 from tenuto.services.gateway.policies.delivering import TRY_SECONDS
 from tenuto.services.gateway.policies.following import follow_waits, triggered
 from tenuto.services.gateway.policies.notice_state import WEBHOOKS_MAX, WEBHOOKS_PER_USER_MAX, Webhook
+from tenuto.services.gateway.policies.permissions import CHANGES_WEBHOOK, refusal
 from tenuto.services.gateway.policies.triggers import CAUSES, Fired
 from tenuto.services.gateway.state import State
 
@@ -41,8 +42,9 @@ def own(state: State, name: str, user: str) -> Webhook:
     webhook = state.notices.webhooks.get(name)
     if webhook is None:
         raise Refused(f"There is no webhook {name}; `tenuto webhook ls` lists those that there are.", "not_found")
-    if webhook.owner != user and not state.may_all(user):
-        raise Refused(f"Webhook {name} is {webhook.owner}'s; only {webhook.owner} or an admin may change it.", "forbidden")
+    what = f"Webhook {name}"
+    if why := refusal(state.access, state.subject(user), CHANGES_WEBHOOK, owner=webhook.owner, what=what):
+        raise Refused(why, "forbidden")
     return webhook
 
 
@@ -84,7 +86,7 @@ def change(state: State, command: ChangeWebhook) -> Sequence[EventData]:
 
 
 def tell_waits(state: State, command: TellWaits) -> Sequence[EventData]:
-    return follow_waits(state.notices, command.time_us)
+    return follow_waits(state.notices, command.time_us, state.hidden_from)
 
 
 def _check_triggers(triggers: Iterable[Trigger]) -> None:

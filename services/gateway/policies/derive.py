@@ -4,7 +4,7 @@ result is validated like any configuration that is submitted."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 NAME_CHARACTERS_MAX = 256
@@ -25,15 +25,17 @@ class OverrideError(ValueError):
         self.path = path
 
 
-def merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merged(
+    config: Mapping[str, Any], overrides: Mapping[str, Any], *, replaced: Collection[str] = ("checkpoint_storage",)
+) -> dict[str, Any]:
     """`overrides` has the shape of a configuration, with only what changes. A hyperparameter, a length, a list and a search
-    method of another name are replaced whole; other groups are merged."""
+    method of another name are replaced whole; other groups are merged, but for those named in `replaced`."""
     result = dict(config)
     for name, value in overrides.items():
         before = result.get(name)
         if name == "searcher" and isinstance(value, Mapping) and isinstance(before, Mapping):
             result[name] = _searcher(before, value)
-        elif name == "checkpoint_storage":
+        elif name in replaced:
             result[name] = value
         else:
             result[name] = _merged(before, value)
@@ -41,7 +43,7 @@ def merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 def _merged(before: Any, after: Any) -> Any:
-    if not isinstance(before, Mapping) or not isinstance(after, Mapping) or _whole(before) or _whole(after):
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping) or is_whole(before) or is_whole(after):
         return after
     result = dict(before)
     for name, value in after.items():
@@ -49,13 +51,13 @@ def _merged(before: Any, after: Any) -> Any:
     return result
 
 
-def _whole(value: Mapping[str, Any]) -> bool:
+def is_whole(value: Mapping[str, Any]) -> bool:
     """A value of its own, not a group: a hyperparameter's range, or a length."""
     return isinstance(value.get("type"), str) or (bool(value) and value.keys() <= {"batches", "epochs"})
 
 
 def _searcher(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    if after.get("name", before.get("name")) != before.get("name"):
+    if "name" in before and after.get("name", before["name"]) != before["name"]:
         before = {name: before[name] for name in SEARCHER_FIELDS_KEPT if name in before}
     merged_: dict[str, Any] = _merged(before, after)
     return merged_
@@ -81,7 +83,7 @@ def dotted(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """The values that overrides set, as JSON, by path."""
     found: dict[str, str] = {}
     for name, value in overrides.items():
-        if isinstance(value, Mapping) and value and not _whole(value):
+        if isinstance(value, Mapping) and value and not is_whole(value):
             found |= dotted(value, f"{prefix}{name}.")
         else:
             found[f"{prefix}{name}"] = json.dumps(value, sort_keys=True)
@@ -129,7 +131,9 @@ def constants(values: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, 
 
 
 def fork(config: Mapping[str, Any], experiment_id: int, experiment_seed: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The same but for the overrides; the seed stays, so that nothing else differs."""
+    """The same but for the overrides; the seed stays, so that nothing else differs. Raises OverrideError."""
+    if "template" in overrides:
+        raise OverrideError("template", "is for new experiments; a fork has the recorded configuration, which needs none")
     seeded = {
         **config,
         "name": _named(config["name"], f"fork of {experiment_id}"),

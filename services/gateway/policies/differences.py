@@ -50,6 +50,7 @@ class Side:
     changed_data: tuple[str, ...] = ()
     """Data that changed between its own starts."""
     data: tuple[DataFingerprint, ...] = ()
+    unmanaged: bool = False
 
 
 SEARCH_PATHS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -149,7 +150,7 @@ def _settings(a: Side, b: Side) -> Iterator[Difference]:
         for settings, values in ((left, a.hyperparameters), (right, b.hyperparameters)):
             for path in [path for path in settings if path.startswith(("hyperparameters.", "searcher."))]:
                 del settings[path]
-            settings.update({f"hyperparameters.{name}": value for name, value in _flat(values)})
+            settings.update({f"hyperparameters.{name}": value for name, value in flat(values)})
         left["trained length"], right["trained length"] = _length(a), _length(b)
     overridden = {*(a.overrides or {}), *(b.overrides or {})}
     for path in sorted(left.keys() | right.keys()):
@@ -282,6 +283,8 @@ def _environments(
         yield Difference("variable", name, before, after)
     if a.platform != b.platform:
         yield Difference("unused_package", "platform", a.platform, b.platform)
+    if a.image != b.image:  # what of an image matters is compared above
+        yield Difference("unused_package", "image", a.image or "none", b.image or "none")
 
 
 def _moves(a: Side, b: Side) -> Iterator[Difference]:
@@ -320,7 +323,7 @@ def _changed(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as path to value; constants and lengths are written as people write them."""
-    return dict(_flat(_plain(config)))
+    return dict(flat(_plain(config)))
 
 
 def _plain(value: Any) -> Any:
@@ -333,10 +336,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in value.items():
         if isinstance(item, Mapping):  # an empty group says nothing
-            yield from _flat(item, f"{prefix}{name}.")
+            yield from flat(item, f"{prefix}{name}.")
         elif isinstance(item, (list, tuple)):
             yield f"{prefix}{name}", json.dumps(item, sort_keys=True)
         else:

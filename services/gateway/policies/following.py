@@ -8,14 +8,14 @@ from itertools import islice
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
 from tenuto.schemas.sentences.notices import TooManyWait, TrialWaits
-from tenuto.services.gateway.policies.notice_state import WAITING_MAX, Notices, Webhook
+from tenuto.services.gateway.policies.notice_state import WAITING_MAX, HiddenOf, Notices, Webhook, is_hidden
 from tenuto.services.gateway.policies.notices import fold
 from tenuto.services.gateway.policies.recoveries import well_again
 from tenuto.services.gateway.policies.triggers import OWN_CAUSES, Fired, experiment_id_of, first_fired, passes
 from tenuto.services.gateway.policies.waits import TOLD_MAX, waits
 
 
-def follow(notices: Notices, data: EventData, time_us: int) -> list[EventData]:
+def follow(notices: Notices, data: EventData, time_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
     """The notices that follow from an event that is folded already. `time_us`: of the event."""
     webhooks = notices.webhooks
     if not webhooks:
@@ -25,7 +25,7 @@ def follow(notices: Notices, data: EventData, time_us: int) -> list[EventData]:
     found: list[EventData] = []
     for name in sorted(webhooks):
         webhook = webhooks[name]
-        if webhook.paused:
+        if webhook.paused or is_hidden(watched, experiment_id, webhook.owner, hidden_of):
             continue
         fired = first_fired(webhook, watched, data) if passes(webhook.filters, experiment_id, watched) else None
         well = well_again(webhook, data, experiment_id, watched)
@@ -46,7 +46,7 @@ def follow(notices: Notices, data: EventData, time_us: int) -> list[EventData]:
     return found
 
 
-def follow_own(notices: Notices, events: Iterable[EventData], time_us: int) -> list[EventData]:
+def follow_own(notices: Notices, events: Iterable[EventData], time_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
     """The notices that follow from what the gateway itself has just decided, and nobody has folded."""
     found: list[EventData] = []
     if not notices.webhooks:
@@ -54,16 +54,16 @@ def follow_own(notices: Notices, events: Iterable[EventData], time_us: int) -> l
     for data in events:
         notices = fold(notices, data, time_us)
         if data.TYPE in OWN_CAUSES:
-            for item in follow(notices, data, time_us):
+            for item in follow(notices, data, time_us, hidden_of):
                 notices = fold(notices, item, time_us)
                 found.append(item)
     return found
 
 
-def follow_waits(notices: Notices, now_us: int) -> list[EventData]:
+def follow_waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
     """The notices of trials that wait for too long by now."""
     found: list[EventData] = []
-    for wait in tuple(islice(waits(notices, now_us), TOLD_MAX)):
+    for wait in tuple(islice(waits(notices, now_us, hidden_of), TOLD_MAX)):
         webhook = notices.webhooks[wait.webhook]
         numbers = TrialWaits(waited_seconds=round((now_us - wait.since_us) / 1e6, 1), limit_seconds=wait.limit_seconds)
         fired = Fired("warning", numbers.reason())

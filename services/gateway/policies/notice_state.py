@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,6 +72,18 @@ class Mark(NamedTuple):
     """The limit of a metric, the validations of a stall, or the seconds of a wait that was told."""
     was_beyond: bool = False
     """Before the last event that this mark is about."""
+
+
+HiddenOf = Callable[[str], frozenset[str]]
+"""User -> workspaces that the user does not see: webhooks of that user do not tell of what is in them."""
+
+
+def is_hidden(watched: Watched | None, experiment_id: int | None, user: str, hidden_of: HiddenOf | None) -> bool:
+    """Of an experiment that ended long ago the workspace is not known here: it might be any."""
+    if hidden_of is None or experiment_id is None:
+        return False
+    hidden = hidden_of(user)
+    return bool(hidden) and (watched is None or watched.workspace in hidden)
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,7 @@ def _fold_notice(webhook: Webhook, data: NoticeData, time_us: int) -> Webhook:
     if isinstance(data, WebhookDelivered):
         about = sorted({webhook.waiting[number].experiment_id or 0 for number in data.numbers if number in webhook.waiting})
         references = webhook.references
+        # A message about several experiments is not the one that later notices of any of them belong to.
         if data.reference and len(about) == 1 and about[0]:
             references = _bounded(references.set(about[0], data.reference), REFERENCES_MAX)
         return replace(webhook, waiting=_without(webhook.waiting, data.numbers), references=references, resume_us=0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from immutables import Map
 
@@ -95,16 +96,25 @@ def passes(filters: Filters, experiment_id: int | None, watched: Watched | None)
     )
 
 
+class Judged(Protocol):
+    """What has triggers: a webhook, or an experiment with rules."""
+
+    @property
+    def triggers(self) -> Sequence[Trigger]: ...
+    @property
+    def marks(self) -> Map[str, Mark]: ...
+
+
 def first_fired(webhook: Webhook, watched: Watched | None, data: EventData) -> Fired | None:
     """What the first of the triggers says that the event sets off. The event's validations are marked already."""
     found = (fired_by(webhook, index, watched, data) for index in range(len(webhook.triggers)))
     return next((item for item in found if item is not None), None)
 
 
-def fired_by(webhook: Webhook, index: int, watched: Watched | None, data: EventData) -> Fired | None:
+def fired_by(judged: Judged, index: int, watched: Watched | None, data: EventData) -> Fired | None:
     """What one of the triggers says."""
-    trigger = webhook.triggers[index]
-    return _measured(webhook, index, trigger, data, watched) or _fired(trigger, data)
+    trigger = judged.triggers[index]
+    return _measured(judged, index, trigger, data, watched) or _fired(trigger, data)
 
 
 def _fired(trigger: Trigger, data: EventData) -> Fired | None:
@@ -149,10 +159,10 @@ def mark_key(index: int, trial_id: str) -> str:
     return f"{index}/{trial_id}"
 
 
-def marked(webhook: Webhook, watched: Watched | None, data: ValidationReported) -> Map[str, Mark]:
-    """The webhook's marks with this validation."""
-    marks = webhook.marks
-    for index, trigger in enumerate(webhook.triggers):
+def marked(judged: Judged, watched: Watched | None, data: ValidationReported) -> Map[str, Mark]:
+    """Its marks with this validation."""
+    marks = judged.marks
+    for index, trigger in enumerate(judged.triggers):
         if not isinstance(trigger, (MetricTrigger, StallTrigger)):
             continue
         value = data.metrics.get(metric_of(trigger, watched))
@@ -202,11 +212,11 @@ def beyond(trigger: MetricTrigger, value: float) -> bool:
     return value > trigger.above if trigger.above is not None else trigger.below is not None and value < trigger.below
 
 
-def _measured(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watched: Watched | None) -> Fired | None:
+def _measured(judged: Judged, index: int, trigger: Trigger, data: EventData, watched: Watched | None) -> Fired | None:
     if not isinstance(data, ValidationReported) or not isinstance(trigger, (MetricTrigger, StallTrigger)):
         return None
     name = metric_of(trigger, watched)
-    mark = webhook.marks.get(mark_key(index, data.trial_id))
+    mark = judged.marks.get(mark_key(index, data.trial_id))
     if mark is None or name not in data.metrics:
         return None
     if isinstance(trigger, StallTrigger):

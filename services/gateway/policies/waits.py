@@ -11,7 +11,7 @@ from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.request import ExperimentPauseRequested, ExperimentResumeRequested
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.webhooks import WaitTrigger
-from tenuto.services.gateway.policies.notice_state import MARKS_MAX, Demand, Mark, Notices, Watched, Webhook
+from tenuto.services.gateway.policies.notice_state import MARKS_MAX, Demand, HiddenOf, Mark, Notices, Watched, Webhook, is_hidden
 from tenuto.services.gateway.policies.triggers import mark_key, passes
 
 OF_DEMANDS: tuple[type[EventData], ...] = (
@@ -81,7 +81,7 @@ def marked_told(webhook: Webhook, trial_id: str, limit_seconds: float) -> Webhoo
     return replace(webhook, marks=marks)
 
 
-def waits(notices: Notices, now_us: int) -> Iterator[Wait]:
+def waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> Iterator[Wait]:
     """Waits that are to be told now: of each webhook and trial the longest limit that is reached."""
     for name in sorted(notices.webhooks):
         webhook = notices.webhooks[name]
@@ -91,6 +91,8 @@ def waits(notices: Notices, now_us: int) -> Iterator[Wait]:
         for experiment_id in sorted(notices.experiments):
             watched = notices.experiments[experiment_id]
             if not watched.demands or watched.paused or not passes(webhook.filters, experiment_id, watched):
+                continue
+            if is_hidden(watched, experiment_id, webhook.owner, hidden_of):
                 continue
             for trial_id in sorted(watched.demands):
                 limit = _reached(webhook, trial_id, watched.demands[trial_id], limits, now_us)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 
 from tenuto.schemas.envelope import Event
-from tenuto.services.gateway.projections import agents, allocations, experiments, trials, validations
+from tenuto.services.gateway.projections import agents, allocations, experiments, trials, unmanaged, validations
 from tenuto.services.gateway.projections.common import Connection, Handler
 
 NAME = "views"
@@ -23,6 +23,7 @@ HANDLERS: dict[str, Handler] = {
     **trials.HANDLERS,
     **allocations.HANDLERS,
     **agents.HANDLERS,
+    **unmanaged.HANDLERS,
 }
 
 

@@ -32,6 +32,13 @@ async def _granted(db: Connection, event: Event, data: pool.AllocationGranted) -
 async def _told_to_leave(db: Connection, event: Event, data: pool.AllocationPreempted | pool.AllocationResized) -> None:
     # An allocation may be told more than once, as a resize can be changed: the first time counts.
     await db.execute(
+        """UPDATE allocations SET leaving_us = $2, leaving_position = $3
+           WHERE allocation_id = $1 AND leaving_us IS NULL AND exited_us IS NULL""",
+        data.allocation_id,
+        event.time_us,
+        event.position,
+    )
+    await db.execute(
         "UPDATE trials SET leaving_us = coalesce(leaving_us, $3) WHERE trial_id = $1 AND allocation_id = $2",
         data.trial_id,
         data.allocation_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -12,6 +13,9 @@ from tenuto.schemas.envelope import Event
 
 Connection: TypeAlias = asyncpg.Connection
 Handler = Callable[[Connection, Event, Any], Awaitable[None]]
+
+
+TRIAL_ID = re.compile(r"[1-9][0-9]{0,17}-[1-9][0-9]{0,8}")
 
 
 def numbers(trial_id: str) -> tuple[int, int]:

@@ -13,17 +13,30 @@ from tenuto.services.gateway.projections.rows import Fetching
 
 EVENTS_MAX = 10_000
 """Read at once: a notice has two events as a rule."""
-_EVENTS = f"""WITH newest AS (
-    SELECT version FROM events WHERE stream = $1 AND type = '{WebhookTriggered.TYPE}' AND time_us >= $2
-    ORDER BY version DESC LIMIT $3)
-SELECT type, time_us, actor, payload FROM events
-WHERE stream = $1 AND version >= (SELECT min(version) FROM newest) ORDER BY version LIMIT {EVENTS_MAX}"""
+_PAYLOAD = "convert_from(payload, 'UTF8')::json"
+_EVENTS = f"""WITH page AS (
+    SELECT version, ({_PAYLOAD} ->> 'number')::bigint AS number FROM events
+    WHERE stream = $1 AND type = '{WebhookTriggered.TYPE}' AND time_us >= $2 AND ($4::bigint IS NULL OR version < $4)
+    ORDER BY version DESC LIMIT $3
+), ends AS MATERIALIZED (
+    SELECT min(version) AS oldest, max(version) AS newest, min(number) AS first, max(number) AS last FROM page)
+SELECT version, type, time_us, actor, payload FROM (
+    SELECT * FROM events WHERE stream = $1 AND version >= (SELECT oldest FROM ends) ORDER BY version LIMIT {EVENTS_MAX}
+) later, ends
+WHERE CASE WHEN type = '{WebhookTriggered.TYPE}' THEN version <= newest
+    ELSE EXISTS (SELECT FROM json_array_elements_text({_PAYLOAD} -> 'numbers') n WHERE n::bigint BETWEEN first AND last) END
+ORDER BY version"""
 
 
 class DeliveryRecord(Fetching):
-    async def of(self, webhook: str, since_us: int, limit: int) -> list[dict[str, Any]]:
-        """The newest first. `since_us`: when the webhook was made, as an earlier one may have had the name."""
-        return told(await self._rows(_EVENTS, f"notice/{webhook}", since_us, limit))
+    async def of(
+        self, webhook: str, since_us: int, limit: int, behind: int | None = None
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """The newest first, and behind what the next page begins; None: there is none. `since_us`: when the webhook was made, as
+        an earlier one may have had the name."""
+        rows = await self._rows(_EVENTS, f"notice/{webhook}", since_us, limit, behind)
+        triggered = [row["version"] for row in rows if row["type"] == WebhookTriggered.TYPE]
+        return told(rows), triggered[0] if len(triggered) == limit else None
 
 
 def told(rows: Iterable[Any]) -> list[dict[str, Any]]:

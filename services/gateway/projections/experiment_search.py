@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 from tenuto.services.gateway.policies.conditions import Condition
 from tenuto.services.gateway.projections.rows import Fetching
-from tenuto.services.gateway.projections.views import ExperimentState, ExperimentView
+from tenuto.services.gateway.projections.views import ExperimentState
 
-EXPERIMENT = """experiment_id AS id, name, description, labels, archived, deletion_due_us, deleted_us, user_name AS "user", state,
-    method, metric, smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials,
-    seed, context_hash, context_size_bytes, submitted_us, ended_us, error, best_trial_id, best_metric"""
+EXPERIMENT = """experiment_id AS id, name, description, labels, archived, deletion_due_us, deleted_us, user_name AS "user",
+    workspace, project, state, method, metric, smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, max_trials,
+    max_concurrent_trials, seed, context_hash, context_size_bytes, submitted_us, ended_us, error, best_trial_id, best_metric"""
 Sort = Literal["id", "name", "user", "state", "ended", "metric"]
 _PLACES: Mapping[Sort, tuple[str, str]] = {
     "id": ("experiment_id", "bigint"),
@@ -42,6 +42,10 @@ class ExperimentSearch:
     """A part of the name, in small or large letters."""
     label: str | None = None
     user: str | None = None
+    workspace: str | None = None
+    project: str | None = None
+    hidden: tuple[str, ...] = ()
+    """Workspaces of which nothing is shown."""
     submitted_after_us: int | None = None
     submitted_before_us: int | None = None
     metric_above: float | None = None
@@ -81,6 +85,10 @@ def _where(search: ExperimentSearch) -> _Where:
     where.add("strpos(lower(name), lower({})) > 0", search.name)
     where.add("labels @> ARRAY[{}::text]", search.label)
     where.add("user_name = {}", search.user)
+    where.add("workspace = {}", search.workspace)
+    where.add("project = {}", search.project)
+    if search.hidden:
+        where.add("workspace <> ALL({}::text[])", list(search.hidden))
     where.add("submitted_us >= {}", search.submitted_after_us)
     where.add("submitted_us < {}", search.submitted_before_us)
     where.add("coalesce(best_metric, '-Infinity') > {}", search.metric_above)  # as the indexes have it
@@ -105,28 +113,38 @@ def _where(search: ExperimentSearch) -> _Where:
 
 
 class ExperimentLists(Fetching):
-    async def experiments(self, search: ExperimentSearch, limit: int) -> tuple[list[ExperimentView], Place | None]:
-        """One page, and the place behind which the next one begins; None: there is none."""
+    async def experiments(self, search: ExperimentSearch, limit: int) -> tuple[list[str], Place | None]:
+        """One page of ExperimentViews, each as JSON that the database wrote: as objects of ours, a thousand would hold up
+        everybody for 30 ms. And the place behind which the next page begins; None: there is none."""
         where = _where(search)
         place, kind = _PLACES[search.sort]
         down, than = ("DESC", "<") if search.descending else ("ASC", ">")
         place = place.format(last="-" if search.descending else "")
         if search.behind is not None:
             where.add(f"({place}, experiment_id) {than} ({{}}::text::{kind}, {{}}::bigint)", *search.behind)
-        rows = await self._rows(
-            f"""SELECT {EXPERIMENT}, ({place})::text AS place FROM experiments WHERE {where.sql}
-                ORDER BY {place} {down}, experiment_id {down} LIMIT {limit:d}""",
+        rows = await self._searched(
+            f"""WITH page AS MATERIALIZED (
+                    SELECT *, ({place})::text AS place FROM experiments WHERE {where.sql}
+                    ORDER BY {place} {down}, experiment_id {down} LIMIT {limit:d}
+                )
+                SELECT experiment_id, place, (SELECT row_to_json(shown) FROM (
+                    SELECT {EXPERIMENT}, coalesce(trials, '{{}}') AS trials) shown)::text AS body
+                FROM page, LATERAL (
+                    SELECT json_object_agg(c.state, c.trials ORDER BY c.state) AS trials FROM (
+                        SELECT t.state, count(*) AS trials FROM trials t WHERE t.experiment_id = page.experiment_id
+                        GROUP BY t.state) c) counted
+                ORDER BY {place} {down}, experiment_id {down}""",
             *where.values,
         )
-        places = [Place(row.pop("place"), row["id"]) for row in rows]
-        counts = await self._trial_counts([row["id"] for row in rows])
-        views = [ExperimentView(**row, trials=counts.get(row["id"], {})) for row in rows]
-        return views, places[-1] if len(rows) == limit else None
+        last = Place(rows[-1]["place"], rows[-1]["experiment_id"]) if len(rows) == limit else None
+        return [row["body"] for row in rows], last
 
     async def count_experiments(self, search: ExperimentSearch) -> int:
         """On all pages."""
         where = _where(search)
-        return int((await self._rows(f"SELECT count(*) AS total FROM experiments WHERE {where.sql}", *where.values))[0]["total"])
+        return int(
+            (await self._searched(f"SELECT count(*) AS total FROM experiments WHERE {where.sql}", *where.values))[0]["total"]
+        )
 
     async def _trial_counts(self, experiment_ids: Sequence[int]) -> Mapping[int, dict[Any, int]]:
         rows = await self._rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import request, search
+from tenuto.schemas.events import access, request, search
 from tenuto.services.gateway.projections.common import Connection, Handler
 
 
@@ -13,8 +13,9 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
     await db.execute(
         """INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric,
                smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, seed, config, context_hash,
-               context_size_bytes, submitted_us, max_trials, max_concurrent_trials)
-           VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)""",
+               context_size_bytes, submitted_us, max_trials, max_concurrent_trials, workspace, project)
+           VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+                   $21, $22)""",
         data.experiment_id,
         config.name,
         config.description,
@@ -35,6 +36,8 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
         event.time_us,
         getattr(searcher, "max_trials", None),
         getattr(searcher, "max_concurrent_trials", None),
+        resources.workspace,
+        config.project,
     )
 
 
@@ -81,6 +84,17 @@ async def _described(db: Connection, _: Event, data: request.ExperimentDescribed
         None if data.labels is None else list(data.labels),
         data.note,
     )
+
+
+async def _put_into_project(db: Connection, _: Event, data: access.ExperimentProjectChanged) -> None:
+    await db.execute("UPDATE experiments SET project = $2 WHERE experiment_id = $1", data.experiment_id, data.project)
+
+
+async def _project_changed(db: Connection, _: Event, data: access.ProjectChanged) -> None:
+    if data.name is not None:
+        await db.execute(
+            "UPDATE experiments SET project = $3 WHERE workspace = $1 AND project = $2", data.workspace, data.project, data.name
+        )
 
 
 def _set_archived(archived: bool) -> Handler:
@@ -147,6 +161,8 @@ HANDLERS: dict[str, Handler] = {
     "ExperimentTrialLimitsChanged": _trial_limits,
     "ExperimentPoolChanged": _pool,
     "ExperimentDescribed": _described,
+    "ExperimentProjectChanged": _put_into_project,
+    "ProjectChanged": _project_changed,
     "ExperimentArchived": _set_archived(True),
     "ExperimentUnarchived": _set_archived(False),
     "ExperimentDeletionRequested": _deletion_requested,

@@ -10,23 +10,25 @@ from typing import Any
 
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
+from tenuto.services.gateway.projections.event_search import EventSearch
 from tenuto.services.gateway.projections.experiment_search import EXPERIMENT, ExperimentLists
 from tenuto.services.gateway.projections.log_lines import LogLines
+from tenuto.services.gateway.projections.metric_chunks import MetricChunks
+from tenuto.services.gateway.projections.pictures import Pictures
 from tenuto.services.gateway.projections.rows import Rows
+from tenuto.services.gateway.projections.unmanaged import BATCHES, HYPERPARAMETERS, trial_view
 from tenuto.services.gateway.projections.views import (
     AgentView,
-    AllocationView,
     CheckpointDetail,
     CheckpointView,
     ConsumerView,
     ExperimentDetail,
-    MetricPointView,
     SlotView,
     StatusView,
     TrialView,
     ValidationView,
 )
-from tenuto.services.gateway.projections.worker_views import SilentTrialView, WorkersView
+from tenuto.services.gateway.projections.worker_views import AllocationView, SilentTrialView, WorkersView
 
 SILENT_SECONDS_MIN = 600.0
 """Trials of whose workers nothing was heard for so long are named in the status: most report every few seconds, and few do
@@ -38,33 +40,40 @@ PAGE_MAX = 1_000
 POINTS_MAX = 50_000
 """Metric points or log lines of one answer: usually some megabytes."""
 
-_TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
-    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, decided_position AS reason,
-    excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
 # A line that a worker prints is a sign of life, too. Where the trial has no workers, nothing is expected of it.
 _SAID = """CASE WHEN trials.allocation_id IS NOT NULL THEN greatest(trials.said_us, (
     SELECT CASE WHEN l.allocation_id = trials.allocation_id THEN l.time_us END FROM trial_logs l
     WHERE l.experiment_id = trials.experiment_id AND l.trial_number = trials.trial_number ORDER BY l.line DESC LIMIT 1)) END"""
 _SILENCE = f"(extract(epoch FROM clock_timestamp()) - ({_SAID}) / 1e6)::float8 AS silent_seconds"
-_TRIAL += f", {_SAID} AS said_us, {_SILENCE}"
+_TRIAL = f"""trial_id AS id, experiment_id, trial_number AS number, state, {HYPERPARAMETERS}, seed, target_length, {BATCHES},
+    length, latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, decided_position AS reason,
+    excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us, unmanaged,
+    {_SAID} AS said_us, {_SILENCE}"""
 _TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
 _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
-_POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
 _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
     saved_us, deleted_us, deleted_position AS delete_reason, damaged_us, damage, resumed_from"""
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, granted_position AS reason, outcome, exit_code,
-    error, granted_us, started_us, exited_us, released_us"""
+    error, granted_us, started_us, leaving_us, leaving_position AS leaving_reason, exited_us, released_us"""
 CheckpointPlace = tuple[int, int, int, int, str]
 """Of the last checkpoint of a page: experiment, trial number, batches, when it was saved, and id."""
 FIRST_CHECKPOINT: CheckpointPlace = (0, 0, -1, 0, "")
 
 
-class Views(ExperimentLists, LogLines):
-    async def _told(self, query: str, *values: Any, column: str = "reason") -> list[dict[str, Any]]:
-        """Rows that name a decision in that column, with its sentence."""
+_SEEN = "(${0}::text[] = '{{}}' OR experiment_id NOT IN (SELECT experiment_id FROM experiments WHERE workspace = ANY(${0})))"
+Hidden = Set[str]
+"""Workspaces of which nothing is shown."""
+
+
+class Views(ExperimentLists, LogLines, MetricChunks, Pictures, EventSearch):
+    async def _told(self, query: str, *values: Any, columns: tuple[str, ...] = ("reason",)) -> list[dict[str, Any]]:
+        """Rows that name a decision in each of these columns, with its sentence."""
         rows = await self._rows(query, *values)
-        positions = positions_of(rows, column)
-        return told(rows, column, await self._rows(DECISIONS, positions)) if positions else rows
+        positions = sorted({position for column in columns for position in positions_of(rows, column)})
+        decisions = await self._rows(DECISIONS, positions) if positions else []
+        for column in columns:
+            rows = told(rows, column, decisions)
+        return rows
 
     async def experiment(self, experiment_id: int) -> ExperimentDetail | None:
         rows, counts, best = await asyncio.gather(
@@ -88,9 +97,38 @@ class Views(ExperimentLists, LogLines):
     async def exists(self, experiment_id: int) -> bool:
         return bool(await self._rows("SELECT 1 FROM experiments WHERE experiment_id = $1", experiment_id))
 
-    async def owner(self, experiment_id: int) -> str | None:
-        rows = await self._rows("SELECT user_name FROM experiments WHERE experiment_id = $1", experiment_id)
-        return str(rows[0]["user_name"]) if rows else None
+    async def place(self, experiment_id: int) -> tuple[str, str] | None:
+        """(user who submitted it, workspace)."""
+        rows = await self._rows("SELECT user_name, workspace FROM experiments WHERE experiment_id = $1", experiment_id)
+        return (str(rows[0]["user_name"]), str(rows[0]["workspace"])) if rows else None
+
+    async def experiment_counts(self, hidden: Hidden) -> dict[str, dict[str, int]]:
+        """Workspace -> project -> number of experiments."""
+        rows = await self._rows(
+            """SELECT workspace, project, count(*) AS experiments FROM experiments WHERE workspace <> ALL($1::text[])
+               GROUP BY workspace, project""",
+            list(hidden),
+        )
+        counts: dict[str, dict[str, int]] = {}
+        for row in rows:
+            counts.setdefault(row["workspace"], {})[row["project"]] = row["experiments"]
+        return counts
+
+    async def stored_bytes(self, workspace: str) -> int:
+        """Of the kept checkpoints of its experiments. A trial that goes on from another's checkpoint has no second copy of it."""
+        [row] = await self._rows(
+            """SELECT coalesce(sum(size_bytes), 0)::bigint AS bytes FROM (
+                 SELECT DISTINCT ON (checkpoint_id) size_bytes FROM trial_checkpoints JOIN experiments USING (experiment_id)
+                 WHERE workspace = $1 AND trial_checkpoints.deleted_us IS NULL ORDER BY checkpoint_id) AS kept""",
+            workspace,
+        )
+        found: int = row["bytes"]
+        return found
+
+    async def hidden_among(self, experiment_ids: Sequence[int], hidden: Hidden) -> frozenset[int]:
+        """Those of the experiments that are in one of the workspaces."""
+        query = "SELECT experiment_id FROM experiments WHERE experiment_id = ANY($1::bigint[]) AND workspace = ANY($2::text[])"
+        return frozenset(row["experiment_id"] for row in await self._rows(query, list(experiment_ids), list(hidden)))
 
     async def trials(self, experiment_id: int, after: int, limit: int) -> list[TrialView]:
         rows = await self._told(
@@ -99,11 +137,11 @@ class Views(ExperimentLists, LogLines):
             after,
             limit,
         )
-        return [_trial(row) for row in rows]
+        return [trial_view(row) for row in rows]
 
     async def trial(self, trial_id: str) -> TrialView | None:
         rows = await self._told(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
-        return _trial(rows[0]) if rows else None
+        return trial_view(rows[0]) if rows else None
 
     async def validations(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
@@ -145,26 +183,11 @@ class Views(ExperimentLists, LogLines):
 
     async def trials_numbered(self, experiment_id: int, numbers: Sequence[int]) -> dict[int, TrialView]:
         query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"
-        return {row["number"]: _trial(row) for row in await self._told(query, experiment_id, list(numbers))}
-
-    async def points(
-        self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
-    ) -> Rows[MetricPointView]:
-        rows, more = await self._many(
-            limit,
-            f"""SELECT {_POINT} FROM trial_metrics
-                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND (trial_number, batches) > ($3, $4)
-                ORDER BY trial_number, batches LIMIT $5""",
-            experiment_id,
-            trial_number,
-            *after,
-            limit,
-        )
-        return Rows(rows, lambda row: MetricPointView(**_parsed(row, "metrics")), more)
+        return {row["number"]: trial_view(row) for row in await self._told(query, experiment_id, list(numbers))}
 
     async def checkpoints(
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
-        latest: bool = False, behind: CheckpointPlace = FIRST_CHECKPOINT,
+        latest: bool = False, behind: CheckpointPlace = FIRST_CHECKPOINT, hidden: Hidden = frozenset(),
     ) -> Rows[CheckpointView]:  # fmt: skip
         """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
         distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
@@ -173,6 +196,7 @@ class Views(ExperimentLists, LogLines):
                 WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
                     AND ($4::text IS NULL OR trial_id = $4) AND (NOT $5 OR damaged_us IS NOT NULL)
                     AND (experiment_id, trial_number, batches, saved_us, checkpoint_id) > ($6, $7, $8, $9, $10)
+                    AND {_SEEN.format(11)}
                 ORDER BY experiment_id, trial_number, batches {down}, saved_us {down}, checkpoint_id {down} LIMIT $3""",
             experiment_id,
             deleted,
@@ -180,7 +204,8 @@ class Views(ExperimentLists, LogLines):
             trial_id,
             damaged,
             *behind,
-            column="delete_reason",
+            list(hidden),
+            columns=("delete_reason",),
         )
         return Rows(rows, lambda row: CheckpointView(**row), len(rows) == limit)
 
@@ -188,23 +213,33 @@ class Views(ExperimentLists, LogLines):
         rows = await self._told(
             f"SELECT {_CHECKPOINT}, files FROM trial_checkpoints WHERE checkpoint_id = $1 ORDER BY saved_us DESC LIMIT 1",
             checkpoint_id,
-            column="delete_reason",
+            columns=("delete_reason",),
         )
         return CheckpointDetail(**_parsed(rows[0], "files")) if rows else None
 
     async def allocations(
-        self, live: bool, experiment_id: int | None, limit: int, behind: tuple[int, str] | None = None
+        self,
+        live: bool,
+        experiment_id: int | None,
+        limit: int,
+        behind: tuple[int, str] | None = None,
+        hidden: Hidden = frozenset(),
+        trial_id: str | None = None,
     ) -> list[AllocationView]:
         """The latest first. `behind`: when the last one of the page before was granted, and its id."""
         rows = await self._told(
             f"""SELECT {_ALLOCATION} FROM allocations
                 WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
-                    AND ($4::bigint IS NULL OR (granted_us, allocation_id) < ($4, $5))
+                    AND ($4::bigint IS NULL OR (granted_us, allocation_id) < ($4, $5)) AND {_SEEN.format(6)}
+                    AND ($7::text IS NULL OR trial_id = $7)
                 ORDER BY granted_us DESC, allocation_id DESC LIMIT $3""",
             live,
             experiment_id,
             limit,
             *(behind or (None, None)),
+            list(hidden),
+            trial_id,
+            columns=("reason", "leaving_reason"),
         )
         return [AllocationView(**_parsed(row, "slots")) for row in rows]
 
@@ -222,13 +257,14 @@ class Views(ExperimentLists, LogLines):
             row["agent_ids"] = tuple(part["agent_id"] for part in json.loads(row.pop("slots")))
         return [WorkersView(**row) for row in rows]
 
-    async def silent(self, seconds: float, limit: int) -> list[SilentTrialView]:
+    async def silent(self, seconds: float, limit: int, hidden: Hidden = frozenset()) -> list[SilentTrialView]:
         """Trials of whose workers nothing was heard for so long, the longest silent first."""
         rows = await self._rows(
-            f"""SELECT * FROM (SELECT trial_id, {_SILENCE} FROM trials WHERE allocation_id IS NOT NULL) t
+            f"""SELECT * FROM (SELECT trial_id, {_SILENCE} FROM trials WHERE allocation_id IS NOT NULL AND {_SEEN.format(3)}) t
                 WHERE silent_seconds > $1 ORDER BY silent_seconds DESC, trial_id LIMIT $2""",
             seconds,
             limit,
+            list(hidden),
         )
         return [SilentTrialView(**row) for row in rows]
 
@@ -252,7 +288,7 @@ class Views(ExperimentLists, LogLines):
         shut = {(row["agent_id"], row["slot_id"]) for row in closed}
         return [_agent(row, users, shut, auxiliary) for row in agents]
 
-    async def status(self, bus: BusState, backlog: Backlog) -> StatusView:
+    async def status(self, bus: BusState, backlog: Backlog, hidden: Hidden = frozenset()) -> StatusView:
         head, consumers, parked, agents = await asyncio.gather(
             self._rows("SELECT position FROM log_head"),
             self._rows(
@@ -263,7 +299,7 @@ class Views(ExperimentLists, LogLines):
             self._rows("SELECT count(*) AS parked FROM parked"),
             self.agents(),
         )
-        silent = await self.silent(SILENT_SECONDS_MIN, SILENT_MAX)
+        silent = await self.silent(SILENT_SECONDS_MIN, SILENT_MAX, hidden)
         position = head[0]["position"]
         slots = [slot for agent in agents if agent.state != "lost" for slot in agent.slots]
         return StatusView(
@@ -278,10 +314,6 @@ class Views(ExperimentLists, LogLines):
             slots=sum(slot.enabled for slot in slots),
             slots_used=sum(slot.allocation_id is not None for slot in slots),
         )
-
-
-def _trial(row: dict[str, Any]) -> TrialView:
-    return TrialView(**_parsed(_parsed(row, "hyperparameters"), "stragglers"))
 
 
 def _parsed(row: dict[str, Any], column: str) -> dict[str, Any]:

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from tenuto.schemas.anchors import Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
-from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import CheckpointFile
+from tenuto.schemas.record import ConfigLayer
 from tenuto.services.gateway.projections.worker_views import SilentTrialView, StragglerView
 
-ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
-
-
+ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled", "unmanaged"]
+"""`unmanaged`: its trials are runs of programs that Tenuto did not start; it has no search, no configuration and no end."""
 TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
-
-
-AllocationState = Literal["granted", "starting", "running", "preempting", "resizing", "exited", "released"]
 
 
 AgentState = Literal["joined", "lost"]
@@ -39,6 +37,9 @@ class ExperimentView(Model):
     deleted_us: int | None = None
     """When its files, metrics and log lines were deleted."""
     user: str
+    workspace: str
+    project: str = ""
+    """Empty: none."""
     state: ExperimentState
     method: str
     metric: str
@@ -75,6 +76,9 @@ class ExperimentDetail(ExperimentView):
     """Relation to the parent experiment; null if it has none."""
     parent_id: str | None = None
     """Id of the parent experiment, or of its trial that is reproduced."""
+    layers: tuple[ConfigLayer, ...] = ()
+    """Template and defaults that were merged under the configuration that was sent, the more specific first, and which values
+    they gave. `config` is the merged one."""
 
 
 class TrialView(Model):
@@ -116,6 +120,8 @@ class TrialView(Model):
     """When that pause ends."""
     breaks: list[str] = []
     """Why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
+    unmanaged: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: a run of a program that Tenuto did not start; its batches are the largest step that it logged."""
     requested_us: int
     ended_us: int | None
 
@@ -230,23 +236,6 @@ class SweepView(Model):
     size_bytes: int
     problems: tuple[str, ...]
     """Stores that could not be looked at."""
-
-
-class AllocationView(Model):
-    id: str
-    trial_id: str
-    experiment_id: int
-    pool: str
-    state: AllocationState
-    slots: tuple[AgentSlots, ...]
-    reason: str
-    outcome: str | None
-    exit_code: int | None
-    error: str | None
-    granted_us: int
-    started_us: int | None
-    exited_us: int | None
-    released_us: int | None
 
 
 class SlotView(Slot):

@@ -1,8 +1,33 @@
-"""Workers in answers of the REST interface: the present ones, and the time since their last report."""
+"""Workers in answers of the REST interface: their allocations, the present ones, and the time since their last report."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tenuto.schemas.base import Model
+from tenuto.schemas.events.pool import AgentSlots
+
+AllocationState = Literal["granted", "starting", "running", "preempting", "resizing", "exited", "released"]
+
+
+class AllocationView(Model):
+    id: str
+    trial_id: str
+    experiment_id: int
+    pool: str
+    state: AllocationState
+    slots: tuple[AgentSlots, ...]
+    reason: str
+    outcome: str | None
+    exit_code: int | None
+    error: str | None
+    granted_us: int
+    started_us: int | None
+    leaving_us: int | None = None
+    """When its workers were first told to save and leave, or were killed. Null: they were not."""
+    leaving_reason: str | None = None
+    exited_us: int | None
+    released_us: int | None
 
 
 class WorkersView(Model):

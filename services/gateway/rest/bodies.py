@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
 
 from tenuto.schemas.anchors import ANCHORS_SENT_MAX, Anchor
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
+from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser, TokenLabel, TrialLimits
+from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.services.gateway.projections.worker_views import WorkersView
 
@@ -17,6 +19,10 @@ TOKEN_DAYS_MAX = 3_650
 """Ten years."""
 PASSWORD_CHARACTERS_MAX = 1_024
 """Longer than any that is taken: what is too long is answered with a sentence."""
+
+
+PermissionName = Annotated[str, Field(min_length=1, max_length=63)]
+PERMISSIONS_MAX = 100
 
 
 class Submitted(Model):
@@ -90,6 +96,12 @@ class NewTokenBody(Model):
     """Purpose of the token."""
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
+    permissions: tuple[PermissionName, ...] | None = Field(default=None, min_length=1, max_length=PERMISSIONS_MAX)
+    """What it is limited to, by names of `GET /permissions`. null: no limit but that of the token that makes it."""
+    role: str | None = Field(default=None, min_length=1, max_length=63)
+    """Role whose present permissions it is limited to, in place of `permissions`."""
+    workspace: str | None = Field(default=None, pattern=NAME_PATTERN)
+    """Workspace that it is limited to. null: no limit but that of the token that makes it."""
 
 
 class LoginBody(Model):
@@ -101,6 +113,11 @@ class LoginBody(Model):
     """Name of the machine or program, for the list of the user's sessions."""
     cookie: bool = False
     """True: the session is kept in a cookie that no script reads, and the answer has no token. For browsers."""
+
+
+class LinkBody(Model):
+    code: str = Field(min_length=1, max_length=256)
+    """Of the link, made within the last minute and not used yet."""
 
 
 class SsoTokenBody(Model):

@@ -18,6 +18,8 @@ from tenuto.services.gateway.policies.likely_effect import Difference
 from tenuto.services.gateway.policies.results import (
     FilePair,
     MetricPair,
+    Saved,
+    Validation,
     file_pairs,
     first_difference,
     metric_pairs,
@@ -25,8 +27,9 @@ from tenuto.services.gateway.policies.results import (
     shown_pairs,
     weights_equal,
 )
+from tenuto.services.gateway.policies.unmanaged_differences import unmanaged_differences, unmanaged_gaps
 from tenuto.services.gateway.projections.common import numbers
-from tenuto.services.gateway.projections.queries import Views
+from tenuto.services.gateway.projections.queries import POINTS_MAX, Views
 from tenuto.services.gateway.projections.views import TrialView
 from tenuto.services.gateway.rest.record_views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
 from tenuto.services.gateway.rest.words import no_such
@@ -60,7 +63,7 @@ class Comparing:
             b=side_b.label,
             differences=tuple(map(difference_view, found)),
             results=results,
-            gaps=tuple(gaps(side_a, side_b)),
+            gaps=tuple(unmanaged_gaps(side_a, side_b) if side_a.unmanaged or side_b.unmanaged else gaps(side_a, side_b)),
         )
 
     async def differences(self, a: str, b: str) -> list[Difference]:
@@ -68,6 +71,8 @@ class Comparing:
         return await self._differences(side_a, side_b)
 
     async def _differences(self, a: Side, b: Side) -> list[Difference]:
+        if a.unmanaged or b.unmanaged:
+            return unmanaged_differences(a, b)
         changes: list[CodeChange] | None = []
         if a.context_hash != b.context_hash:
             archives = [self._contexts / f"{side.context_hash}.tar.gz" for side in (a, b)]
@@ -83,10 +88,19 @@ class Comparing:
             experiment = await self._views.experiment(a.experiment_id)
             metric = experiment.metric if experiment else ""
         if a is not None and b is not None:
-            (made_a, saved_a), (made_b, saved_b) = await asyncio.gather(self._records.results(a.id), self._records.results(b.id))
+            unmanaged = a.unmanaged or b.unmanaged
+            (made_a, saved_a), (made_b, saved_b) = await asyncio.gather(self._made(a, unmanaged), self._made(b, unmanaged))
             pairs = await asyncio.to_thread(metric_pairs, made_a, made_b)
             files = await asyncio.to_thread(file_pairs, saved_a, saved_b)
         return await asyncio.to_thread(_results_view, metric, a, b, pairs, files)
+
+    async def _made(self, trial: TrialView, unmanaged: bool) -> tuple[list[Validation], list[Saved]]:
+        """Validations and checkpoints. `unmanaged`: one of the two was; its points are all that can be compared."""
+        if not trial.unmanaged:
+            validations, saved = await self._records.results(trial.id)
+            return validations, [] if unmanaged else saved
+        points = await self._views.points(trial.experiment_id, trial.number, (trial.number, -1), POINTS_MAX)
+        return await asyncio.to_thread(lambda: [Validation(point.batches, point.metrics) for point in points]), []
 
     async def main_trial(self, experiment_id: int) -> TrialView | None:
         """The experiment's best trial, else its first one."""
@@ -102,9 +116,11 @@ class Comparing:
         is_trial = "-" in reference
         experiment_id = numbers(reference)[0] if is_trial else int(reference)
         submitted = await self._records.submitted(experiment_id)
+        trial = await (self._views.trial(reference) if is_trial else self.main_trial(experiment_id))
+        if submitted is None and trial is not None and trial.unmanaged:
+            return Side(reference, {}, trial.hyperparameters, 0, seed_chosen=False, unmanaged=True), trial
         if submitted is None:
             raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
-        trial = await (self._views.trial(reference) if is_trial else self.main_trial(experiment_id))
         if trial is None and (is_trial or as_trial):
             missing = no_such(f"trial {reference}") if is_trial else f"There is no trial in experiment {experiment_id} yet."
             raise Refused(missing, "not_found")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from fastapi import Depends, Query, Request, Response
 from nats.aio.client import Client
@@ -27,22 +27,31 @@ from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
 from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.artifacts import Artifacts
 from tenuto.services.gateway.adapters.automations import Automations
+from tenuto.services.gateway.adapters.earlier import Earlier
+from tenuto.services.gateway.adapters.importance import Importances
+from tenuto.services.gateway.adapters.page_links import PageLinks
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.run_data import RunData
 from tenuto.services.gateway.adapters.sso import Sso
 from tenuto.services.gateway.adapters.targets.opening import Vault
 from tenuto.services.gateway.adapters.token_uses import TokenUses
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
+from tenuto.services.gateway.adapters.what_ifs import WhatIfs
 from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.effects import Deliveries
+from tenuto.services.gateway.policies.access import Sight, Subject, sight
 from tenuto.services.gateway.policies.signing_in import Throttle
 from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.rows import Rows
-from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.projections.runs import Runs
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.seen_events import SeenEvents
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import ADMIN, State, Token
 
@@ -73,6 +82,12 @@ def asking() -> str:
     return ASKING.get()
 
 
+class Place(NamedTuple):
+    owner: str
+    """User who submitted it. One whose name belongs to another one now is given as an earlier user."""
+    workspace: str
+
+
 @dataclass(frozen=True)
 class Gateway:
     settings: Settings
@@ -93,6 +108,7 @@ class Gateway:
     anchors: Anchors
     upkeep: Upkeep
     automations: Automations
+    seen_events: SeenEvents
     vault: Vault
     """Where webhooks' targets are kept."""
     passwords: Passwords
@@ -101,8 +117,15 @@ class Gateway:
     """None: there is no provider of identities."""
     throttle: Throttle = field(default_factory=Throttle, kw_only=True)
     """Of guesses at passwords."""
+    importances: Importances = field(default_factory=Importances, kw_only=True)
+    earlier: Earlier = field(default_factory=Earlier, kw_only=True)
+    what_ifs: WhatIfs = field(default_factory=WhatIfs, kw_only=True)
+    page_links: PageLinks = field(default_factory=PageLinks, kw_only=True)
     deliveries: Deliveries
     delivery_record: DeliveryRecord
+    runs: Runs
+    run_data: RunData
+    artifacts: Artifacts
     bus: Client | None
     """None: in tests without one."""
     views_reached: Callable[[int], Awaitable[None]]
@@ -160,12 +183,32 @@ class Gateway:
         if token is not None and token.token_hash not in self.loop.state.tokens:
             raise DoorError("unauthorized", "The token was taken away while this was received; nothing was done.")
 
-    async def owner_of(self, experiment_id: int) -> str | None:
-        """User who submitted the experiment, also an ended one. A user whose name belongs to another one
-        now is given as an earlier user. None: there is no such experiment."""
+    def subject(self) -> Subject:
+        """Who asks, with what its token is limited to."""
+        return self.loop.state.subject(asking(), asking_token())
+
+    def shows_own(self, owner: str) -> bool:
+        """True if it is the asker's, and what it quotes of any workspace may be shown."""
+        return owner == asking() and not self.subject().workspace
+
+    def sight(self) -> Sight:
+        """What who asks may see."""
+        return sight(self.loop.state.access, self.subject())
+
+    async def check_seen(self, experiment_id: int, what: str = "") -> None:
+        """Raises DoorError for an experiment, or what of it is named, that the asker may not know of: as if it did not exist."""
+        seen = self.sight()
+        if seen.everything:
+            return
+        place = await self.place_of(experiment_id)
+        if place is not None and not seen.sees(place.workspace):
+            raise not_found(what or f"experiment {experiment_id}")
+
+    async def place_of(self, experiment_id: int) -> Place | None:
+        """Of an experiment, also an ended one. None: there is no such experiment."""
         live = self.loop.state.live.get(experiment_id)
-        submitter = live.user if live is not None else await self.views.owner(experiment_id)
-        return None if submitter is None else self.loop.state.owner(submitter, experiment_id)
+        found = (live.user, live.workspace) if live is not None else await self.views.place(experiment_id)
+        return None if found is None else Place(self.loop.state.owner(found[0], experiment_id), found[1])
 
     @property
     def contexts(self) -> Path:
@@ -240,6 +283,11 @@ def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200, *, head
     if isinstance(body, Model):
         return Response(body.to_json(), status, told, media_type="application/json")
     return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, told, media_type="application/json")
+
+
+def written(bodies: Sequence[str], *, headers: Mapping[str, str]) -> Response:
+    """A list of what is JSON already."""
+    return Response(f"[{','.join(bodies)}]".encode(), 200, dict(headers), media_type="application/json")
 
 
 MORE_HEADER = "Tenuto-More"

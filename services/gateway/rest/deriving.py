@@ -100,6 +100,9 @@ class Deriving:
 
     async def _submitted(self, experiment_id: int) -> ExperimentSubmitted:
         submitted = await self._records.submitted(experiment_id)
+        if submitted is None and await self._views.exists(experiment_id):
+            why = "has unmanaged runs: no configuration and no code of it are on record, from which another one could be made"
+            raise Refused(f"Experiment {experiment_id} {why}.", "conflict")
         if submitted is None:
             raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
         view = await self._views.experiment(experiment_id)

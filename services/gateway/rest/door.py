@@ -8,10 +8,15 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
 
 from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.mlflow import artifacts as mlflow_artifacts
+from tenuto.services.gateway.rest.mlflow import experiments as mlflow_experiments
+from tenuto.services.gateway.rest.mlflow import runs as mlflow_runs
+from tenuto.services.gateway.rest.mlflow.errors import MlflowErrors
 from tenuto.services.gateway.rest.origins import allow, origins
 from tenuto.services.gateway.rest.page import Page
 from tenuto.services.gateway.rest.problems import ErrorView
@@ -19,22 +24,29 @@ from tenuto.services.gateway.rest.routes import (
     automations,
     checkpoints,
     cluster,
+    curves,
     derived,
     descriptions,
     events,
     experiments,
     jobs,
     operations,
+    page_links,
+    pictures,
     records,
+    roles,
     secrets,
     sign_in,
     sso,
     stores,
     tables,
+    templates,
     trials,
     upkeep,
     users,
     webhooks,
+    what_if,
+    workspaces,
 )
 from tenuto.services.gateway.rest.statuses import declare
 from tenuto.services.gateway.rest.transfer import Transfer
@@ -47,28 +59,39 @@ MODULES = (
     operations,
     derived,
     tables,
+    curves,
     trials,
+    pictures,
     records,
     checkpoints,
     stores,
     events,
     jobs,
+    what_if,
     users,
     sign_in,
+    page_links,
     sso,
+    roles,
+    workspaces,
+    templates,
     cluster,
     secrets,
     webhooks,
     automations,
     upkeep,
 )
+MLFLOW_MODULES = (mlflow_experiments, mlflow_runs, mlflow_artifacts)
+"""Routes of MLflow's protocol. MLflow's own documents are their contract, so they are not in ours."""
 
 
 def make_door(gateway: Gateway) -> FastAPI:
     app = _routes()
     app.state.gateway = gateway
+    parameters = query_parameters(app.openapi()) | query_parameters(_mlflow_document())
     app.add_middleware(Transfer)
-    app.add_middleware(Gate, gateway=gateway, parameters=query_parameters(app.openapi()))
+    app.add_middleware(Gate, gateway=gateway, parameters=parameters)
+    app.add_middleware(MlflowErrors)
     allow(app, origins(gateway.settings.cors_origins))
     app.add_middleware(Page)
     return app
@@ -88,12 +111,25 @@ def openapi_document() -> dict[str, Any]:
     return _routes().openapi()
 
 
+def _mlflow_document() -> dict[str, Any]:
+    """MLflow's routes with the parameters that they take."""
+    app = FastAPI(title="MLflow")
+    for module in MLFLOW_MODULES:
+        for route in module.router.routes:
+            assert isinstance(route, APIRoute)
+            app.add_api_route(route.path, route.endpoint, methods=sorted(route.methods or ()))
+    return app.openapi()
+
+
 def _routes() -> FastAPI:
     app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
     errors.install(app)
     failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}}  # so that the document has the model
     for module in MODULES:
         app.include_router(module.router, prefix=PREFIX, responses=failures)
+
+    for module in MLFLOW_MODULES:
+        app.include_router(module.router)
 
     @app.get("/healthz", include_in_schema=False)
     async def health() -> dict[str, bool]:

@@ -16,9 +16,12 @@ from tenuto.kernel.secrets import SecretKeyError
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
+from tenuto.services.gateway.adapters.artifacts import ArtifactRefused
 from tenuto.services.gateway.adapters.contexts import ContextRefused
 from tenuto.services.gateway.adapters.passwords import TooManyHashes
 from tenuto.services.gateway.adapters.reader import ReaderBusy
+from tenuto.services.gateway.adapters.run_data import DataRefused
+from tenuto.services.gateway.policies.run_filters import FilterRefused
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.multipart import MultipartError
 from tenuto.services.gateway.rest.problems import MEDIA_TYPE, STATUS, ProblemView, problem
@@ -34,6 +37,11 @@ PATTERNS = {
 }
 """Words shown in place of a regular expression, which would tell people little."""
 AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
+
+FILLING = (
+    "What this asks for is not there yet: lists and pages are being filled again from the log ({0} of {1} events). "
+    "Ask again in a few seconds; training goes on meanwhile."
+)
 
 
 class DoorError(Exception):
@@ -70,13 +78,25 @@ def not_found(what: str) -> DoorError:
     return DoorError("not_found", no_such(what))
 
 
-async def _door_error(_: Request, error: Exception) -> Response:
+def _not_filled(request: Request) -> Response | None:
+    """The answer in place of 404 while the views are filled again: what is not there may come with the next events."""
+    filling = request.app.state.gateway.upkeep.filling
+    if filling is None:
+        return None
+    return error_response("unavailable", FILLING.format(*filling))
+
+
+async def _door_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DoorError)
+    if error.code == "not_found" and (answer := _not_filled(request)):
+        return answer
     return error_response(error.code, str(error), error.path, headers=error.headers)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, (Refused, ContextRefused))
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, (Refused, ContextRefused, ArtifactRefused))
+    if error.code == "not_found" and (answer := _not_filled(request)):
+        return answer
     return error_response(error.code, str(error))
 
 
@@ -109,6 +129,10 @@ def _secret(where: str) -> bool:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     return error_response("invalid", f"The request is refused: {error}.")
+
+
+async def _data(_: Request, error: Exception) -> Response:
+    return error_response("invalid", str(error))
 
 
 async def _gone(_: Request, error: Exception) -> Response:
@@ -171,6 +195,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DoorError, _door_error)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ContextRefused, _refused)
+    app.add_exception_handler(ArtifactRefused, _refused)
+    app.add_exception_handler(DataRefused, _data)
+    app.add_exception_handler(FilterRefused, _data)
     app.add_exception_handler(ConfigError, _config)
     app.add_exception_handler(RequestValidationError, _request)
     app.add_exception_handler(MultipartError, _invalid)

@@ -16,17 +16,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.adapters.turns import Turns
-from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
+from tenuto.services.gateway.decide.workspaces import is_known
+from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where, match, refusal
+from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.cookies import credentials, is_session
-from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
+from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
 from tenuto.services.gateway.rest.pace import Pace
 from tenuto.services.gateway.rest.transfer import head
 
 JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
 UPLOAD = "POST /api/v1/experiments"
-"""The one request whose body is no JSON; it counts its own bytes, part by part."""
+"""Its body is no JSON; it counts its own bytes, part by part."""
+ARTIFACT = "PUT /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}"
+"""Its body is a file."""
 UPLOAD_OVERHEAD_BYTES = 4 << 20
 """Size allowed for the other parts of an upload: configuration, origin, boundaries."""
 BODY_SECONDS_FREE = 30.0
@@ -37,17 +41,17 @@ UNREAD_BYTES_FREE = 64 << 10
 """Of an answer: as much as a connection keeps in any case."""
 QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
-
-
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
-
-
 HISTORIES = frozenset(
     {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("checkpoints", "logs", "metrics", "pareto", "reproduction")}
-    | {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("metrics/table", "trials", "validations")}
+    | {
+        f"GET /api/v1/experiments/{{experiment_id}}/{what}"
+        for what in ("files", "files/content", "importance", "metrics/curves", "metrics/table", "trials", "validations")
+    }
     | {f"GET /api/v1/trials/{{trial_id}}/{what}" for what in ("logs", "metrics", "validations")}
-    | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events")}
+    | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events", "events/search", "events/{position}/links", "sparks")}
+    | {"POST /mlflow/api/2.0/mlflow/runs/search", "GET /mlflow/api/2.0/mlflow/metrics/get-history", ARTIFACT}
 )
 """Their answers may be tens of megabytes, and hold a connection to the database for seconds."""
 HISTORIES_PER_USER_MAX = 4
@@ -76,7 +80,7 @@ class Gate:
                 return
             body = _Body(receive, _bytes_max(self._gateway, route))
             body.announced(_header(scope, b"content-length"))
-            if route != UPLOAD and scope["method"] not in ("GET", "HEAD"):
+            if route not in (UPLOAD, ARTIFACT) and scope["method"] not in ("GET", "HEAD"):
                 await body.check_json()
         except DoorError as error:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
@@ -94,17 +98,16 @@ class Gate:
     async def _judge(self, scope: Scope) -> str:
         """The route of the table. Raises DoorError."""
         route, found, methods = match("GET" if scope["method"] == "HEAD" else scope["method"], scope["path"])
-        right = ROUTES[route] if route else Right.USER
-        if right is not Right.OPEN:
-            user = await self._user(scope)
-            ASKING.set(user)
+        rule = ROUTES[route] if route else ANY
+        if rule.where is not Where.OPEN:
+            ASKING.set(await self._user(scope))
         if not route:
             raise _no_route(methods)
         _check_path(scope)
         _check_id(found)
-        if right is not Right.OPEN:
-            await self._check_right(right, user, found)
-        _check_query(scope["query_string"], self._parameters.get(route, frozenset()))
+        if rule.where is not Where.OPEN:
+            await self._check_right(rule, found)
+        _check_query(scope["query_string"], self._parameters.get(route.replace(":path}", "}"), frozenset()))
         return route
 
     async def _user(self, scope: Scope) -> str:
@@ -134,37 +137,49 @@ class Gate:
         address = str((scope.get("client") or ("",))[0])
         _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
-    async def _check_right(self, right: Right, user: str, found: Mapping[str, str]) -> None:
-        """An experiment, a webhook or an automation that is not there is nobody's: the handler says so."""
-        if right is Right.USER:
-            return
-        owner, what = found.get("name", ""), ""
-        admin = self._gateway.loop.state.may_all(user)
-        if right is Right.OWNER and not admin:
+    async def _check_right(self, rule: Rule, found: Mapping[str, str]) -> None:
+        """Raises DoorError. What does not exist is nobody's: the handler says so."""
+        gateway = self._gateway
+        workspace, owner, what = found.get("workspace", ""), found.get("name", ""), ""
+        if rule.where is Where.WORKSPACE:
+            await gateway.users_known()
+        state, subject, seen = gateway.loop.state, gateway.subject(), gateway.sight()
+        if rule.where is Where.WORKSPACE and not (is_known(state, workspace) and seen.sees(workspace)):
+            raise not_found(f"workspace {workspace}")
+        if rule.where is Where.EXPERIMENT and rule.permission == "experiment.view" and seen.everything:
+            rule = rule._replace(where=Where.ANYWHERE)  # wherever the experiment is: it need not be looked up
+        if rule.where in (Where.EXPERIMENT, Where.SOURCE):
             experiment_id = await self._experiment_of(found)
-            known = await self._gateway.owner_of(experiment_id) if experiment_id is not None else None
-            if known is None:
+            place = await gateway.place_of(experiment_id) if experiment_id is not None else None
+            if place is None:
                 return
-            owner, what = known, f"Experiment {experiment_id}"
-        if right is Right.MAKER and "automation" in found:
-            maker = await self._gateway.automations.owner(found["automation"])
-            if maker is None:
-                return
-            owner, what = maker, f"Automation {found['automation']}"
-        elif right is Right.MAKER:
-            webhook = self._gateway.loop.state.notices.webhooks.get(owner)
+            if place.workspace in seen.hidden:
+                raise not_found(next(f"{kind} {found[key]}" for key in found if (kind := key.removesuffix("_id")) != key))
+            if rule.where is Where.EXPERIMENT:
+                workspace, owner, what = place.workspace, place.owner, f"Experiment {experiment_id}"
+        if rule.where is Where.WEBHOOK:
+            webhook = state.notices.webhooks.get(owner)
             if webhook is None:
                 return
+            if webhook.owner != subject.name and seen.hidden:
+                raise not_found(f"webhook {owner}")
             owner, what = webhook.owner, f"Webhook {webhook.name}"
-        if right is Right.SELF and self._gateway.loop.state.acts_for(user, owner):
-            return
-        if why := refusal(right, user, admin=admin, owner=owner, what=what):
+        if rule.where is Where.AUTOMATION:
+            what = f"Automation {found['automation']}"
+            owner = await gateway.automations.owner(found["automation"]) or subject.name
+            if owner != subject.name and seen.hidden:
+                raise not_found(f"automation {found['automation']}")
+        if rule.where is Where.USER and state.acts_for(subject.name, owner):
+            owner = subject.name
+        if why := refusal(state.access, subject, rule, workspace=workspace, owner=owner, what=what):
             raise DoorError("forbidden", why)
 
     async def _experiment_of(self, found: Mapping[str, str]) -> int | None:
         if (given := found.get("experiment_id")) is not None:
             return int(given) if len(given) < 19 else None  # there are none beyond
-        checkpoint = await self._gateway.views.checkpoint(found.get("checkpoint_id", ""))
+        if (trial := found.get("trial_id")) is not None:
+            return numbers(trial)[0] if TRIAL_ID.fullmatch(trial) else None
+        checkpoint = await self._gateway.views.checkpoint(found["checkpoint_id"]) if "checkpoint_id" in found else None
         return checkpoint.experiment_id if checkpoint is not None else None
 
 
@@ -268,6 +283,8 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 def _bytes_max(gateway: Gateway, route: str) -> int:
+    if route == ARTIFACT:
+        return gateway.settings.artifact_bytes_max
     return gateway.settings.context_bytes_max + UPLOAD_OVERHEAD_BYTES if route == UPLOAD else JSON_BYTES_MAX
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from tenuto.schemas.config.experiment import PROJECT_PATTERN
+from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.policies.conditions import conditions
 from tenuto.services.gateway.projections.common import numbers
 from tenuto.services.gateway.projections.experiment_search import ExperimentSearch, Place, Sort
@@ -36,6 +39,8 @@ class ExperimentQuery(BaseModel):
     name: str | None = Field(default=None, max_length=256, description="Part of the name, in small or large letters.")
     label: str | None = Field(default=None, max_length=100, description="Only those that have this label.")
     user: str | None = Field(default=None, max_length=100, description="User who submitted it.")
+    workspace: str | None = Field(default=None, pattern=NAME_PATTERN, description="Only those in it.")
+    project: str | None = Field(default=None, pattern=PROJECT_PATTERN, description="Only those in it; empty: in none.")
     submitted_after_us: int | None = Field(default=None, ge=0, le=2**62, description="Submitted then or later.")
     submitted_before_us: int | None = Field(default=None, ge=0, le=2**62, description="Submitted earlier.")
     metric_above: float | None = Field(default=None, allow_inf_nan=False, description="The best metric is larger.")
@@ -49,8 +54,8 @@ class ExperimentQuery(BaseModel):
     deleted: bool = Field(default=False, description="Deleted ones, too.")
     total: bool = Field(default=False, description="Say in the header `Tenuto-Total` how many there are on all pages.")
 
-    def search(self) -> ExperimentSearch:
-        """Raises DoorError."""
+    def search(self, hidden: Iterable[str]) -> ExperimentSearch:
+        """`hidden`: workspaces of which nothing is shown. Raises DoorError."""
         try:
             wanted = conditions(self.hyperparameter or "")
         except ValueError as error:
@@ -62,7 +67,9 @@ class ExperimentQuery(BaseModel):
                 read_cursor("", ())  # says that it is of another list
             behind = Place(value, experiment_id)
         given = self.model_dump(exclude={"limit", "cursor", "order", "hyperparameter", "total"})
-        return ExperimentSearch(**given, conditions=wanted, descending=self.order == "desc", behind=behind)
+        return ExperimentSearch(
+            **given, conditions=wanted, hidden=tuple(sorted(hidden)), descending=self.order == "desc", behind=behind
+        )
 
     def cursor_of(self, place: Place) -> str:
         return cursor(self.sort, self.order, *place)

@@ -10,7 +10,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 BUILT = Path(__file__).parents[1] / "page"
-SHOWN = frozenset({"", "experiments"})
+SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "queue", "trials"})
 """First parts of the addresses that the page shows; it reads the rest of the address itself (page/src/routes.tsx)."""
 FILES = frozenset({"assets", "icon.svg"})
 YEAR_SECONDS = 365 * 24 * 3600

@@ -20,6 +20,7 @@ STATUS = {
     "method_not_allowed": 405,
     "too_slow": 408,
     "conflict": 409,
+    "exists": 409,
     "gone": 410,
     "too_large": 413,
     "too_many": 429,
@@ -40,7 +41,8 @@ class ProblemView(Model):
 class ErrorBody(Model):
     code: str
     """Word for programs: invalid, unauthorized, expired, wrong_password, sso_refused, password_change, forbidden, not_found,
-    method_not_allowed, too_slow, conflict, gone, too_large, too_many, internal, unavailable, no_space or store_away."""
+    method_not_allowed, too_slow, conflict, exists, gone, too_large, too_many, internal, unavailable, no_space or
+    store_away."""
     message: str
     """One sentence for people: what, why, what to do."""
     path: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tenuto.services.gateway.policies.permissions import ROUTES, Right
+from tenuto.services.gateway.policies.permissions import ROUTES, Where
 from tenuto.services.gateway.rest.problems import MEDIA_TYPE
 
 MEANINGS = {
@@ -26,6 +26,8 @@ MEANINGS = {
 }
 _READS_UPLOADS = ("/experiments", "/reproduce", "/fork", "/continue")
 _COMPARES = ("/diff", "/reproduction")
+_AT_POSITIONS = ("/jobs", "/cluster")
+_OF_FILES = ("/download", "/verify", "/undelete", "/files", "/files/content")
 
 
 HEADERS = {
@@ -80,21 +82,21 @@ def declare(document: dict[str, Any]) -> None:
 
 
 def _statuses(method: str, path: str) -> list[int]:
-    right = ROUTES[f"{method} {path}"]
-    found = {400, 503} if right is Right.OPEN else {400, 401, 429, 503}
-    if path.endswith("/login"):
+    rule = ROUTES[f"{method} {path}"]
+    found = {400, 503} if rule.where is Where.OPEN else {400, 401, 429, 503}
+    if path.endswith(("/login", "/login/link")):
         found |= {401, 429}
     if "/sso" in path:
         found |= {401, 403, 404, 409, 429}
-    if right in (Right.OWNER, Right.SELF, Right.MAKER, Right.ADMIN):
+    if rule.permission:  # at least a token may be limited to others
         found.add(403)
-    if "{" in path or path.endswith(_COMPARES):
+    if "{" in path or path.endswith((*_COMPARES, *_AT_POSITIONS)):
         found.add(404)
     if method != "GET":
         found |= {403, 404, 408, 409, 413}  # 403: a browser's session, and a page of another site
-    if path.endswith("/pareto") or path.endswith(_COMPARES):
+    if path.endswith(("/pareto", "/importance", "/what-if", *_COMPARES)):
         found.add(409)
-    if path.endswith(("/download", "/verify", "/undelete")) or (method == "DELETE" and path.endswith("/{experiment_id}")):
+    if path.endswith(_OF_FILES) or (method == "DELETE" and path.endswith("/{experiment_id}")):
         found.add(410)
     if method == "POST" and path.endswith(_READS_UPLOADS):
         found.add(507)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.errors import ConfigError, Problem
@@ -19,6 +20,7 @@ from tenuto.schemas.text import unacceptable
 from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.rest.context import Gateway, asking
 from tenuto.services.gateway.rest.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
+from tenuto.services.gateway.rest.resolving import Resolution, resolve
 
 ORIGIN_BYTES_MAX = 1 << 20
 """A git diff is cut by the sender; this holds it with all else that tells where a submission came from."""
@@ -28,16 +30,16 @@ DRAIN_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True)
 class Submission:
-    config: ExperimentConfig
+    resolved: Resolution
     context: StoredContext
     origin: Origin | None = None
 
 
 async def receive(request: Request, gateway: Gateway) -> Submission:
-    """Raises MultipartError, ConfigError and ContextRefused. What was refused leaves nothing on the shared directory."""
+    """Raises MultipartError, ConfigError, ContextRefused and Refused. What was refused leaves nothing on the shared directory."""
     try:
         return await _receive(request, gateway)
-    except (MultipartError, ConfigError, ContextRefused):
+    except (MultipartError, ConfigError, ContextRefused, Refused):
         await _drain(request)
         raise
 
@@ -55,7 +57,7 @@ async def _drain(request: Request) -> None:
 
 async def _receive(request: Request, gateway: Gateway) -> Submission:
     text: bytearray | None = None
-    config: ExperimentConfig | None = None
+    resolved: Resolution | None = None
     origin = bytearray()
     with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
@@ -73,7 +75,7 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
                         text = bytearray()
                 elif isinstance(piece, PartEnds):
                     if name == "config" and text is not None:
-                        config = await gateway.reader.config(bytes(text), asking())  # before a large archive is taken in
+                        resolved = await resolve(gateway, bytes(text))  # before a large archive is taken in
                 elif isinstance(piece, PartData) and name == "config" and text is not None:
                     text += piece.data
                     if len(text) > CONFIG_BYTES_MAX:
@@ -86,11 +88,11 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
                     incoming.write(piece.data)
         except ClientDisconnect:
             raise MultipartError("the client went away in the middle of it") from None
-        if config is None:
+        if resolved is None:
             raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
         context = await incoming.store(lambda path: gateway.reader.archive(path, asking()))
-        _check_entrypoint(config, context)
-        return Submission(config, context, _origin(bytes(origin)))
+        _check_entrypoint(resolved.config, context)
+        return Submission(resolved, context, _origin(bytes(origin)))
 
 
 def _origin(text: bytes) -> Origin | None:

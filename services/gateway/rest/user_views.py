@@ -26,6 +26,10 @@ class TokenView(Model):
     """None: it does not expire."""
     session: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: it was given at a sign-in; absent otherwise."""
+    permissions: tuple[str, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Names of the permissions that it is limited to. Absent: it may do what its user may."""
+    workspace: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Workspace that it is limited to. Absent: all."""
     used_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Time of the last request with it, to within a minute. Absent: none is known."""
 
@@ -47,6 +51,14 @@ class SignedInView(UserView):
     """None: the session does not end by itself."""
     token: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Shown here and never again. Absent: it is in the cookie."""
+
+
+class LinkView(Model):
+    name: str
+    """Who is signed in by it."""
+    code: str
+    """Shown here and never again: it is worth a session, once."""
+    expires_us: int
 
 
 class NewUserView(UserView):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.errors import DoorError
 
 PATH = "searcher.source_checkpoint"
 
@@ -16,6 +17,11 @@ async def with_source(door: Gateway, config: ExperimentConfig) -> ExperimentConf
         return config
     shown = f'"{start.checkpoint_id}"'
     found = await door.views.checkpoint(start.checkpoint_id)
+    if found is not None:
+        try:
+            await door.check_seen(found.experiment_id)
+        except DoorError:
+            found = None
     if found is None or found.deleted_us is not None:
         why = "is deleted" if found is not None else "is not known"
         raise ConfigError([Problem(PATH, f"this checkpoint {why}; `tenuto ckpt ls` lists those that there are", shown)])

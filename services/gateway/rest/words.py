@@ -11,6 +11,8 @@ def no_such(what: str) -> str:
         "trial": f"`tenuto exp describe {name.partition('-')[0]}` lists those of that experiment",
         "checkpoint": "`tenuto ckpt ls` lists those that there are",
         "parked": "`tenuto parked ls` lists those that there are",
+        "workspace": "`tenuto workspace ls` lists those that you see",
+        "role": "`tenuto role ls` lists those that there are",
         "webhook": "`tenuto webhook ls` lists those that there are",
         "agent": "`tenuto agent ls` lists those that there are",
         "slot": "`tenuto agent ls` shows how many each agent has, counted from 0",

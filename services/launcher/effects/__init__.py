@@ -20,6 +20,8 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import SettingsError
+from tenuto.kernel.storage.store import StoreError
+from tenuto.kernel.storage.stores import Stores, needed_stores
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignment, Assignments, AssignReply
@@ -37,10 +39,10 @@ SECRETS_SECONDS_MAX = 1.0
 
 class Assigned:
     """Parts of an agent's assignments that are in no state or event: the tokens of its reports, the secrets of its gangs,
-    and the values of its trials' secrets."""
+    the values of its trials' secrets, and the declarations of their stores."""
 
-    def __init__(self, tokens: ReportTokens, secrets: Secrets) -> None:
-        self._tokens, self._secrets = tokens, secrets
+    def __init__(self, tokens: ReportTokens, secrets: Secrets, stores: Stores) -> None:
+        self._tokens, self._secrets, self._stores = tokens, secrets, stores
         self._seldom: dict[str, Seldom] = {}
         """By agent: of those whose secrets could not be had last time."""
 
@@ -48,7 +50,8 @@ class Assigned:
         """Without the secrets where they cannot be read now: the workers that need them wait, and all else goes on."""
         ids = [assignment.allocation_id for assignment in assigned.assignments]
         assignments = tuple(map(self._with_gang_secret, assigned.assignments))
-        assigned = assigned.model_copy(update={"assignments": assignments, "tokens": self._tokens.tokens(agent_id, ids)})
+        known = {"tokens": self._tokens.tokens(agent_id, ids), "stores": self._declarations(assigned, agent_id)}
+        assigned = assigned.model_copy(update={"assignments": assignments, **known})
         references = secrets_of(assigned)
         if not references:
             self._seldom.pop(agent_id, None)
@@ -65,13 +68,23 @@ class Assigned:
             self._seldom.pop(agent_id, None)
         return assigned.model_copy(update={"secrets": values})
 
+    def _declarations(self, assigned: Assignments, agent_id: str) -> str:
+        """Declarations of the stores that these assignments name; none of others. The directory that services share is none."""
+        names = {name for assignment in assigned.assignments for name in needed_stores(assignment)}
+        try:
+            found = self._stores.handed_out(names)
+        except StoreError as error:
+            self._warn(agent_id, f"stores cannot be read: {error}")
+            return ""
+        return "" if found == b"{}" else found.decode()
+
     def _with_gang_secret(self, assignment: Assignment) -> Assignment:
         if len(assignment.slots) < 2:
             return assignment
         return assignment.model_copy(update={"gang_secret": self._tokens.gang_secret(assignment.allocation_id)})
 
     def _warn(self, agent_id: str, why: str) -> None:
-        self._seldom.setdefault(agent_id, Seldom(logger)).warn(f"workers on agent {agent_id} wait for their secrets: {why}")
+        self._seldom.setdefault(agent_id, Seldom(logger)).warn(f"workers on agent {agent_id} may lack what they need: {why}")
 
 
 class Assigner:

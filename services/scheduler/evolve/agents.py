@@ -16,7 +16,7 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         pool=data.pool,
         kind=kind,
         slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
-        labels=tuple(sorted(data.labels)),
+        labels=tuple(sorted((*data.labels, *([agents.IMAGES_LABEL] if "docker" in data.runtimes else [])))),
         devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
         closed=state.closed.get(data.agent_id),
         used=old.used if old else (),

@@ -9,6 +9,7 @@ from tenuto.kernel.folding import Envelope
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.events import request as requests
+from tenuto.schemas.events.agent import IMAGES_LABEL
 from tenuto.services.scheduler.state import Closed, Constraints, Experiment, PoolPolicy, Share, State, allocations, indexes
 
 
@@ -31,7 +32,7 @@ def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelo
             idle_since_us=envelope.time_us,
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
-            constraints=_constraints(resources),
+            constraints=_constraints(resources, image=data.config.environment.image),
             **_elastic(data.config),
         ),
     )
@@ -46,12 +47,12 @@ def _elastic(config: ExperimentConfig) -> dict[str, Any]:
     return {"slots_most": slots.max, "keep_us": round(slots.keep_seconds * 1e6), "width": min(at_once, trials)}
 
 
-def _constraints(resources: Resources) -> Constraints | None:
+def _constraints(resources: Resources, image: str | None) -> Constraints | None:
     asked = Constraints(
         locality=resources.locality,
         placement=resources.placement,
         device=(resources.device or "").lower(),
-        labels=tuple(sorted(resources.agent_labels)),
+        labels=tuple(sorted((*resources.agent_labels, *([IMAGES_LABEL] if image else [])))),
         exclude=tuple(sorted(resources.exclude_agents)),
     )
     return None if asked == Constraints() else asked

@@ -8,13 +8,13 @@ preempted when the held gang needs its slots.
 from __future__ import annotations
 
 from tenuto.schemas.sentences.waiting import Behind
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand, demand_of
+from tenuto.services.scheduler.policies.decisions import Demand, demand_of
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reservations import Reservations
 from tenuto.services.scheduler.policies.room_reservations import Held, Start
+from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.starting import Starting
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.state import Experiment
 
 BACKFILL_LOOKED_AT_MAX = 500
@@ -22,11 +22,9 @@ BACKFILL_LOOKED_AT_MAX = 500
 
 
 class Backfill:
-    def __init__(
-        self, decisions: Decisions, supply: Supply, quotas: Quotas, reservations: Reservations, starting: Starting
-    ) -> None:
-        self._decisions, self._supply, self._quotas = decisions, supply, quotas
-        self._reservations, self._starting = reservations, starting
+    def __init__(self, rules: Rules, quotas: Quotas, reservations: Reservations, starting: Starting) -> None:
+        self._quotas, self._reservations, self._starting = quotas, reservations, starting
+        self._decisions, self._supply = rules.decisions, rules.supply
 
     def backfill(self, experiment: Experiment) -> None:
         """Start what it can of an experiment behind held gangs without delaying those."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.schemas.sentences.leaving import Preempts
@@ -17,7 +17,6 @@ from tenuto.schemas.sentences.waiting import Preempting, Waiting
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.reasons import gang
-from tenuto.services.scheduler.policies.resizing import parts_of, resized
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 from tenuto.services.scheduler.state.giving_way import gives_way
@@ -150,15 +149,7 @@ class Decisions:
                 slots_missing=missing,
                 **compared,
             )
-            self.drafts.append(
-                AllocationPreempted(
-                    pool=self.pool.name,
-                    allocation_id=allocation.allocation_id,
-                    trial_id=trial_id(allocation.experiment_id, allocation.trial_number),
-                    experiment_id=allocation.experiment_id,
-                    reason=numbers.reason(f"{self.policy}.preempts"),
-                )
-            )
+            self.drafts.append(preempted(self.pool.name, allocation, numbers.reason(f"{self.policy}.preempts")))
             if self.fairness is not None:
                 self.fairness.add(other, -allocation.size)
         self.note(experiment, Preempting(**gang(experiment), victims=len(chosen)))
@@ -187,4 +178,30 @@ class Decisions:
         assert isinstance(draft, AllocationGranted)
         most = self.state.experiments[draft.experiment_id].slots_most
         reason = draft.reason.model_copy(update={"numbers": {**draft.reason.numbers, "slots_max": most}})
-        self.drafts[at] = draft.model_copy(update={"slots": parts_of(slots), "reason": reason})
+        self.drafts[at] = draft.model_copy(update={"slots": _parts(slots), "reason": reason})
+
+
+def preempted(pool: str, allocation: Allocation, reason: Reason) -> AllocationPreempted:
+    """`pool`: that of the decision, which is another one than the allocation's where its agent changed pools meanwhile."""
+    return AllocationPreempted(
+        pool=pool,
+        allocation_id=allocation.allocation_id,
+        trial_id=allocation.trial_id,
+        experiment_id=allocation.experiment_id,
+        reason=reason,
+    )
+
+
+def resized(allocation: Allocation, slots: SlotSet, reason: Reason) -> AllocationResized:
+    return AllocationResized(
+        pool=allocation.pool,
+        allocation_id=allocation.allocation_id,
+        trial_id=allocation.trial_id,
+        experiment_id=allocation.experiment_id,
+        slots=_parts(slots),
+        reason=reason,
+    )
+
+
+def _parts(slots: SlotSet) -> tuple[AgentSlots, ...]:
+    return tuple(AgentSlots(agent_id=agent_id, slot_ids=slot_ids) for agent_id, slot_ids in slots)

@@ -19,14 +19,15 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.sentences.waiting import Share, Waiting
 from tenuto.services.scheduler.policies.decisions import Decisions, Demand, demand_of
 from tenuto.services.scheduler.policies.feasibility import first_coming
+from tenuto.services.scheduler.policies.growing import Growing
 from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.passes import Parts
 from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
 from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
-from tenuto.services.scheduler.policies.resizing import Growing, droppable
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
+from tenuto.services.scheduler.policies.shrinking import droppable
 from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns

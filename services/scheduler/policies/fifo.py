@@ -31,8 +31,7 @@ class FifoRules(Rules):
         return {"place": experiment.place}
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
-        until_us = allocation.backfill_until_us
-        return 0 if until_us is not None and until_us <= self.now_us else None
+        return 0 if self.late(allocation) else None
 
     def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
         return self.overdue()

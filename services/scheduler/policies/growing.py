@@ -11,28 +11,45 @@ Slots that a trial gains are kept for it until its workers have left.
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.sentences.leaving import Grows
-from tenuto.services.scheduler.policies.decisions import Decisions
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.quotas import Quotas
-from tenuto.services.scheduler.policies.resizing import Growing, merged
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
-from tenuto.services.scheduler.policies.supply import Supply
-from tenuto.services.scheduler.state import Experiment
-from tenuto.services.scheduler.state.slotsets import count
+from tenuto.services.scheduler.state import Allocation, Experiment
+from tenuto.services.scheduler.state.slotsets import SlotSet, count, merged
 
 GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""
 
 
+@dataclass
+class Growing:
+    """A trial that may grow: a running one, or one that is granted slots in this very pass."""
+
+    experiment: Experiment
+    number: int
+    slots: SlotSet
+    most: int
+    draft_at: int = -1
+    """Of one that is granted slots: the place of its grant among the drafts."""
+    allocation: Allocation | None = None
+    """Of a running one."""
+    size: int = field(init=False)
+    """Slots that it will have."""
+
+    def __post_init__(self) -> None:
+        self.before = self.size = count(self.slots)
+
+
 class Growth:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, quotas: Quotas, shrinking: Shrinking) -> None:
-        self._decisions, self._supply, self._rules = decisions, supply, rules
-        self._quotas, self._shrinking = quotas, shrinking
-        self._state, self._pool, self._now_us = decisions.state, decisions.pool, decisions.now_us
+    def __init__(self, rules: Rules, quotas: Quotas, shrinking: Shrinking) -> None:
+        self._rules, self._quotas, self._shrinking = rules, quotas, shrinking
+        self._decisions, self._supply = rules.decisions, rules.supply
+        self._state, self._pool, self._now_us = rules.state, rules.pool, rules.now_us
 
     def grow(self) -> None:
         """Give the free slots to those that may be larger."""
@@ -119,7 +136,7 @@ class Growth:
         free = self._supply.available()
         asked = for_trial(entry.experiment, entry.number).constraints
         more = self._supply.ground.more(asked, [agent_id for agent_id, _ in entry.slots], entry.size - entry.before)
-        slots = merged(entry.slots, more)
+        slots = merged(entry.slots, tuple((part.agent_id, part.slot_ids) for part in more))
         size = count(slots)
         # There may be free slots, but none where its constraints let it grow.
         if size == entry.before:

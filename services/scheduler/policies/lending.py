@@ -17,9 +17,9 @@ OWN_LOOKED_AT_MAX = 100
 class Lenders:
     """During one pass."""
 
-    def __init__(self, state: State, now_us: int, quota_left: Callable[[str], int | None]) -> None:
-        """`quota_left`: slots that an owner may use in addition; None: any number."""
-        self._state, self._now_us, self._quota_left = state, now_us, quota_left
+    def __init__(self, state: State, now_us: int, most: Callable[[Experiment, int, int], int]) -> None:
+        """`most`: as in `Quotas`."""
+        self._state, self._now_us, self._most = state, now_us, most
         self._grounds: dict[str, Ground | None] = {}
 
     def ground(self, name: str) -> Ground | None:
@@ -54,12 +54,7 @@ class Lenders:
         return self._can_use(pool, experiment, wanted) and first_coming(self._state, pool, experiment) is not None
 
     def _can_use(self, pool: Pool, experiment: Experiment, wanted: int) -> bool:
-        if wanted > pool.capacity:
-            return False
-        left = [self._quota_left(owner) for owner in experiment.owners] if self._state.shares else []
-        if experiment.max_slots is not None:
-            left.append(experiment.max_slots - experiment.slots_used)
-        return all(most is None or wanted <= most for most in left)
+        return wanted <= pool.capacity and self._most(experiment, experiment.slots_used, wanted) == wanted
 
 
 def may_borrow(state: State, pool: Pool) -> bool:

@@ -1,6 +1,7 @@
 """One pass over one pool: the parts that decide together, and who knows whom.
 
-Each part has one job, and knows only those above it:
+Each part has one job, and knows only those above it. It is given the rules, through which it reaches the first two, and the
+other parts that it asks:
 
     Decisions     what was decided so far, and the drafts of it
     Supply        free slots, and slots being freed
@@ -57,25 +58,18 @@ class Parts(Generic[R]):
         self.decisions = Decisions(state, pool, now_us, notes, policy)
         self.supply = Supply(self.decisions)
         self.rules = rules(self.decisions, self.supply)
-        self.quotas = Quotas(self.decisions, self.rules)
-        self.shrinking = Shrinking(self.decisions, self.supply, self.rules)
-        self.reclaiming = Reclaiming(self.decisions, self.supply, self.rules, self.shrinking)
-        self.quota_keeping = QuotaKeeping(self.decisions, self.supply, self.rules, self.quotas, self.reclaiming)
-        self.rooms = Rooms(self.decisions, self.supply, self.rules, self.shrinking, self.reclaiming)
-        self.reservations = Reservations(self.decisions, self.supply, self.rules, self.shrinking, self.rooms)
-        self.starting = Starting(self.decisions, self.supply, self.rules, self.quotas, self.reservations.in_rooms)
+        self.quotas = Quotas(self.rules)
+        self.shrinking = Shrinking(self.rules)
+        self.reclaiming = Reclaiming(self.rules, self.shrinking)
+        self.quota_keeping = QuotaKeeping(self.rules, self.quotas, self.reclaiming)
+        self.rooms = Rooms(self.rules, self.shrinking, self.reclaiming)
+        self.reservations = Reservations(self.rules, self.shrinking, self.rooms)
+        self.starting = Starting(self.rules, self.quotas, self.reservations.in_rooms)
         self.serving = Serving(
-            self.decisions,
-            self.supply,
-            self.quotas,
-            self.shrinking,
-            self.reclaiming,
-            self.rooms,
-            self.reservations,
-            self.starting,
+            self.rules, self.quotas, self.shrinking, self.reclaiming, self.rooms, self.reservations, self.starting
         )
-        self.backfill = Backfill(self.decisions, self.supply, self.quotas, self.reservations, self.starting)
-        self.growth = Growth(self.decisions, self.supply, self.rules, self.quotas, self.shrinking)
+        self.backfill = Backfill(self.rules, self.quotas, self.reservations, self.starting)
+        self.growth = Growth(self.rules, self.quotas, self.shrinking)
 
     @property
     def slots_wait_for_nobody(self) -> bool:

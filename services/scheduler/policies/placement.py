@@ -55,9 +55,7 @@ class FreeSlots:
         """Agent -> its free slots, of those that have any: made when it is first needed."""
         self.shown = 0
         """Number of times that slots kept back became usable again."""
-        self._idle = idle
-        self._changed: list[tuple[int, str]] | None = None
-        """The idle agents, once something was taken: most passes take nothing."""
+        self._idle = list(idle)
         self._slots_of = slots_of
         self._rest: dict[str, tuple[int, ...]] = {}
         self._hidden: dict[str, int] = {}
@@ -71,8 +69,7 @@ class FreeSlots:
     def counts(self) -> dict[str, int]:
         """Agent -> its free slots, of those that have any."""
         if self._counts is None:
-            idle = self._changed if self._changed is not None else self._idle
-            self._counts = {agent_id: count for count, agent_id in idle}
+            self._counts = {agent_id: count for count, agent_id in self._idle}
         return self._counts
 
     def take(self, wanted: int) -> tuple[AgentSlots, ...]:
@@ -80,9 +77,8 @@ class FreeSlots:
         rack where they do, and there or else anywhere on as few agents as possible (whole agents first, largest first; the rest
         where it leaves least over). Ties: by agent id."""
         assert 0 < wanted <= self.count
-        idle = self._sorted()
-        rack = self._rack_for(wanted) if idle[-1][0] < wanted else None
-        return self._pack(idle, wanted) if rack is None else self.take_in(rack, wanted)
+        rack = self._rack_for(wanted) if self._idle[-1][0] < wanted else None
+        return self._pack(self._idle, wanted) if rack is None else self.take_in(rack, wanted)
 
     def take_in(self, room: Iterable[str], wanted: int, *, spread: bool = False) -> tuple[AgentSlots, ...]:
         """As `take`, on these agents only; with `spread` evenly on as many as possible, those with most free slots first."""
@@ -97,7 +93,7 @@ class FreeSlots:
         racks = self._racks()
         if self._by_rack is None:
             self._by_rack = {}
-            for count, agent_id in self._sorted() if racks else ():
+            for count, agent_id in self._idle if racks else ():
                 if agent_id in racks:
                     self._by_rack.setdefault(racks[agent_id], {})[agent_id] = count
         free = [(sum(agents.values()), rack) for rack, agents in self._by_rack.items()]
@@ -118,11 +114,10 @@ class FreeSlots:
 
     def best_agent(self, wanted: int, allowed: Callable[[str], bool]) -> str | None:
         """The allowed agent where `wanted` slots leave least over."""
-        idle = self._changed if self._changed is not None else self._idle
         # The agents are sorted by free slots, so the first allowed one leaves the fewest over.
-        for at in range(bisect_left(idle, (wanted, "")), len(idle)):
-            if allowed(idle[at][1]):
-                return idle[at][1]
+        for at in range(bisect_left(self._idle, (wanted, "")), len(self._idle)):
+            if allowed(self._idle[at][1]):
+                return self._idle[at][1]
         return None
 
     def hide(self, room: Iterable[str]) -> list[str]:
@@ -132,8 +127,7 @@ class FreeSlots:
             count = self.on(agent_id)
             self._hidden[agent_id] = count
             if count:
-                idle = self._sorted()
-                del idle[bisect_left(idle, (count, agent_id))]
+                del self._idle[bisect_left(self._idle, (count, agent_id))]
                 self.count -= count
                 self._has_now(agent_id, 0)
         return hidden
@@ -147,14 +141,9 @@ class FreeSlots:
             count = self._hidden.pop(agent_id)
             if count:
                 self.shown += 1
-                insort(self._sorted(), (count, agent_id))
+                insort(self._idle, (count, agent_id))
                 self.count += count
                 self._has_now(agent_id, count)
-
-    def _sorted(self) -> list[tuple[int, str]]:
-        if self._changed is None:
-            self._changed = list(self._idle)
-        return self._changed
 
     def _pack(self, idle: list[tuple[int, str]], wanted: int, *, everywhere: bool = True) -> tuple[AgentSlots, ...]:
         parts: list[AgentSlots] = []
@@ -177,10 +166,9 @@ class FreeSlots:
         taken, rest = slots[:wanted], slots[wanted:]
         self._rest[agent_id] = rest
         self.count -= wanted
-        idle = self._sorted()
-        del idle[bisect_left(idle, (count, agent_id))]
+        del self._idle[bisect_left(self._idle, (count, agent_id))]
         if rest:
-            insort(idle, (len(rest), agent_id))
+            insort(self._idle, (len(rest), agent_id))
         self._has_now(agent_id, len(rest))
         return AgentSlots(agent_id=agent_id, slot_ids=taken)
 
@@ -231,11 +219,9 @@ class Ground:
             return [tuple(allowed)]
         if constraints.locality == "agent":
             return [(agent_id,) for agent_id in allowed]
-        racks: dict[str, list[str]] = {}
-        for agent_id in allowed:
-            # An agent that does not say where it is may be far from all others.
-            racks.setdefault(self.state.agents[agent_id].rack or agent_id, []).append(agent_id)
-        return [tuple(racks[name]) for name in sorted(racks)]
+        labels = racks_of(self.state, self.pool)
+        # An agent that does not say where it is may be far from all others.
+        return _grouped((labels.get(agent_id, agent_id), agent_id) for agent_id in allowed)
 
     def free_in(self, room: Room) -> int:
         counts = self.free.counts
@@ -262,21 +248,13 @@ class Ground:
             if agent_id is not None or constraints.locality == "agent":
                 return self.free.take_in((agent_id,), wanted) if agent_id is not None else None
         near = self.rooms(constraints, wanted)
-        if not spread and constraints.locality == "any" and near and racks_of(self.state, self.pool):
+        labels = racks_of(self.state, self.pool)
+        if not spread and constraints.locality == "any" and near and labels:
             # A rack has no more free slots than the whole room, so a rack that suffices is sorted before it.
-            near = [*self._in_racks(near[0]), *near]
+            near = [*_grouped((labels[agent_id], agent_id) for agent_id in near[0] if agent_id in labels), *near]
         fitting = [(self.free_in(room), room) for room in near]
         fitting = sorted(item for item in fitting if item[0] >= wanted)
         return self.free.take_in(fitting[0][1], wanted, spread=spread) if fitting else None
-
-    def _in_racks(self, agents: Sequence[str]) -> list[Room]:
-        """Rooms of the agents that name their rack, one per rack."""
-        labels = racks_of(self.state, self.pool)
-        racks: dict[str, list[str]] = {}
-        for agent_id in agents:
-            if agent_id in labels:
-                racks.setdefault(labels[agent_id], []).append(agent_id)
-        return [tuple(racks[name]) for name in sorted(racks)]
 
     def more(self, constraints: Constraints | None, agents: Sequence[str], wanted: int) -> tuple[AgentSlots, ...]:
         """Up to so many further slots for a gang on these agents: on them if they have any free, else in their racks."""
@@ -301,11 +279,18 @@ class Ground:
             return None
         if constraints.locality == "agent":
             return tuple(sorted(agents))
+        labels = racks_of(self.state, self.pool)
         racks = {self.state.agents[item].rack or item for item in agents}
-        near = (
-            item for item in self.pool.agents if constraints.locality == "any" or (self.state.agents[item].rack or item) in racks
-        )
+        near = (item for item in self.pool.agents if constraints.locality == "any" or labels.get(item, item) in racks)
         return tuple(item for item in near if self.allows(constraints, item))
+
+
+def _grouped(named: Iterable[tuple[str, str]]) -> list[Room]:
+    """The agents of each rack. `named`: (rack, agent)."""
+    racks: dict[str, list[str]] = {}
+    for rack, agent_id in named:
+        racks.setdefault(rack, []).append(agent_id)
+    return [tuple(racks[rack]) for rack in sorted(racks)]
 
 
 def allows(constraints: Constraints, agent: Agent) -> bool:

@@ -73,8 +73,7 @@ class PriorityRules(Rules):
             return None
         if other.priority > experiment.priority:
             return 100 - other.priority
-        until_us = allocation.backfill_until_us
-        return 0 if until_us is not None and until_us <= self.now_us and other.priority == experiment.priority else None
+        return 0 if self.late(allocation) and other.priority == experiment.priority else None
 
     def givers(self, experiment: Experiment) -> Iterable[str]:
         less_urgent = bisect_left(self.pool.victims, (-experiment.priority,))

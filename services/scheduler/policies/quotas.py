@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.schemas.sentences.waiting import Limit
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.rules import Rules
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
@@ -30,9 +29,8 @@ class Keeper(NamedTuple):
 class Quotas:
     """Slots left by limits and quotas during a pass. Nothing is promised or kept unless the policy's queue says so."""
 
-    def __init__(self, decisions: Decisions, rules: Rules) -> None:
-        self._decisions, self._rules = decisions, rules
-        self._state = decisions.state
+    def __init__(self, rules: Rules) -> None:
+        self._rules, self._decisions, self._state = rules, rules.decisions, rules.state
         self.keepers: dict[str, list[Keeper]] = {}
         """By owner, at most one of each priority: those behind it need no other."""
         self._promised: dict[str, int] = {}
@@ -120,10 +118,9 @@ class Quotas:
 class QuotaKeeping:
     """Keeps quotas for gangs that these keep back, and frees them where the policy preempts."""
 
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
-        self._decisions, self._supply, self._rules = decisions, supply, rules
-        self._quotas, self._reclaiming = quotas, reclaiming
-        self._state, self._pool = decisions.state, decisions.pool
+    def __init__(self, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
+        self._rules, self._quotas, self._reclaiming = rules, quotas, reclaiming
+        self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
     def keep_for(self, demand: Demand) -> None:
         """For a gang that is the next one, and may not start because of a limit. Nothing is kept for one that could never

@@ -12,21 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.schemas.sentences.waiting import Soon
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import usable_slots
 
 
 class Reclaiming:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, shrinking: Shrinking) -> None:
-        self._decisions, self._supply, self._rules, self._shrinking = decisions, supply, rules, shrinking
-        self._state, self._pool = decisions.state, decisions.pool
+    def __init__(self, rules: Rules, shrinking: Shrinking) -> None:
+        self._rules, self._shrinking = rules, shrinking
+        self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
     def wait_for(self, demand: Demand, wanted: int, free: int) -> bool:
         """True if so many slots are being freed for a gang that any slots will do for: they are already, or others give way from

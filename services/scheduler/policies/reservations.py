@@ -11,15 +11,12 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.ids import trial_id
 from tenuto.schemas.sentences.waiting import Held as HeldBack
-from tenuto.services.scheduler.policies.decisions import Decisions
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.room_reservations import Held, RoomReservations, Start, end_of
 from tenuto.services.scheduler.policies.rooms import Rooms
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
 
@@ -28,12 +25,12 @@ Change = tuple[int, int, str]
 
 
 class Reservations:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, shrinking: Shrinking, rooms: Rooms) -> None:
-        self._decisions, self._supply, self._rules, self._shrinking = decisions, supply, rules, shrinking
-        self._state, self._pool, self._now_us = decisions.state, decisions.pool, decisions.now_us
+    def __init__(self, rules: Rules, shrinking: Shrinking, rooms: Rooms) -> None:
+        self._rules, self._shrinking, self._decisions, self._supply = rules, shrinking, rules.decisions, rules.supply
+        self._state, self._pool, self._now_us = rules.state, rules.pool, rules.now_us
         self.held: list[Held] = []
         """The gangs held in this pass that any slots will do for, the most urgent first."""
-        self.in_rooms = RoomReservations(decisions, supply, rules, rooms, self.held)
+        self.in_rooms = RoomReservations(rules, rooms, self.held)
 
     def reserve(self, experiment: Experiment) -> None:
         """Holds the experiment from now on, and promises it a start if the ends of enough running gangs are known."""
@@ -53,6 +50,7 @@ class Reservations:
         count += sum(reached.values())
         for time_us, slots, trial in heapq.merge(self._ends(reached), self._changes()):
             count += slots
+            # Where others take slots, nothing comes that it waits for, even if enough are left over.
             if slots > 0 and count >= wanted:
                 return Start(max(time_us, self._now_us), count - wanted, trial)
         return None
@@ -64,7 +62,7 @@ class Reservations:
                 allocation = self._state.allocations[item]
                 slots = slots_coming_back(self._state, self._pool, allocation) - reached.get(item, 0)
                 slots -= self.in_rooms.waited_for(allocation, end_us)
-                yield end_us, max(0, slots), trial_id(allocation.experiment_id, allocation.trial_number)
+                yield end_us, max(0, slots), allocation.trial_id
 
     def _changes(self) -> list[Change]:
         """Of what this pass decides: gangs that it starts end, and held ones start when it is promised to them."""

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.sentences.waiting import NoRoomYet
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.rooms import Rooms, Size
 from tenuto.services.scheduler.policies.rules import Rules
-from tenuto.services.scheduler.policies.supply import OnAgents, Supply
+from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.state import Allocation, Constraints, Experiment
 
 
@@ -68,9 +68,10 @@ class HeldRoom(Held):
 
 
 class RoomReservations:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, rooms: Rooms, held: Sequence[Held]) -> None:
+    def __init__(self, rules: Rules, rooms: Rooms, held: Sequence[Held]) -> None:
         """`held`: the gangs that hold all slots back."""
-        self._decisions, self._supply, self._rules, self._rooms, self._held = decisions, supply, rules, rooms, held
+        self._rules, self._rooms, self._held = rules, rooms, held
+        self._decisions, self._supply = rules.decisions, rules.supply
         self._reserved: list[HeldRoom] = []
         self._reserved_agents: set[str] = set()
         """Of all of these."""
@@ -130,7 +131,7 @@ class RoomReservations:
             for at in sorted(reached):
                 if counts[at] + given.preempted_in(sizes[at].room) >= wanted:
                     seen.add(at)
-                    trial = trial_id(allocation.experiment_id, allocation.trial_number)
+                    trial = allocation.trial_id
                     yield sizes[at], Start(max(end_us, now_us), max(0, counts[at] - wanted), trial)
         rest = [size for at, size in enumerate(sizes) if at not in seen]
         for size in sorted(rest, key=lambda size: (size.soon, size.room), reverse=True):

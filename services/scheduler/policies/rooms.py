@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
-from tenuto.services.scheduler.policies.supply import OnAgents, Supply
+from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
 from tenuto.services.scheduler.state import Experiment
 
@@ -64,9 +64,9 @@ class Given:
 class Rooms:
     """Slots in rooms of the pool, and slots that others would give up in them. During one pass."""
 
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
-        self._decisions, self._supply, self._rules = decisions, supply, rules
-        self._shrinking, self._reclaiming = shrinking, reclaiming
+    def __init__(self, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
+        self._rules, self._shrinking, self._reclaiming = rules, shrinking, reclaiming
+        self._decisions, self._supply = rules.decisions, rules.supply
         self._given: dict[int, Given] = {}
         """Priority -> what may be given up for gangs of it."""
 

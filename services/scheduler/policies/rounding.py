@@ -28,19 +28,9 @@ Part = tuple[dict[int, int], list[Loser]]
 """Rounded shares, and who lost by it."""
 
 
-def give(targets: dict[int, int], left: int, losers: Sequence[Loser]) -> None:
-    """Each in its turn gets its step if it is not more than what is left. `losers`: sorted."""
-    for _, _, key, step in losers:
-        if left <= 0:
-            return
-        if step <= left:
-            targets[key] += step
-            left -= step
-
-
 class Remainder:
-    """`targets`, with what `give` would give out of what is left. The first ones get their steps up to one for whose step too
-    little is left; of those behind it, some may have smaller steps."""
+    """`targets`, where each loser in its turn gets its step if that is not more than what is left. So the first ones get their
+    steps up to one for whose step too little is left; of those behind it, some may have smaller steps."""
 
     def __init__(self) -> None:
         self.targets: dict[int, int] = {}

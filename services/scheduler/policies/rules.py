@@ -57,13 +57,17 @@ class Rules:
     def why_preempted(self, demand: Demand, victim: Candidate) -> dict[str, Any]:
         """Why this gang gives way to that trial: what the policy compared beside the priorities, as fields of `Preempts`."""
         other, until_us = self.state.experiments[victim.allocation.experiment_id], victim.allocation.backfill_until_us
-        late = until_us is not None and until_us <= self.now_us
-        if until_us is not None and late and (self.late_at_any_priority or other.priority <= demand.experiment.priority):
+        counts = self.late_at_any_priority or other.priority <= demand.experiment.priority
+        if until_us is not None and self.late(victim.allocation) and counts:
             return {"backfill_until_us": until_us, "late_seconds": (self.now_us - until_us) // 1_000_000}
         return {}
 
     late_at_any_priority = False
     """True: one that runs longer than it said gives way whatever its priority."""
+
+    def late(self, allocation: Allocation) -> bool:
+        """True if it started ahead of a held gang and runs longer than it said."""
+        return allocation.backfill_until_us is not None and allocation.backfill_until_us <= self.now_us
 
     def overdue(self) -> list[Candidate]:
         """Gangs that started ahead of a held one and run longer than they said."""

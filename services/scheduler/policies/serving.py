@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from tenuto.schemas.sentences.waiting import Behind, NoRoom, Soon, TooLarge
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand, demand_of
+from tenuto.services.scheduler.policies.decisions import Demand, demand_of
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.reservations import Reservations
 from tenuto.services.scheduler.policies.rooms import Rooms
+from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.starting import Starting
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.state import Experiment
 
 Outcome = Literal["limit", "granted", "lent", "never", "soon", "held", "holds_room"]
@@ -39,8 +39,7 @@ class Served(NamedTuple):
 class Serving:
     def __init__(
         self,
-        decisions: Decisions,
-        supply: Supply,
+        rules: Rules,
         quotas: Quotas,
         shrinking: Shrinking,
         reclaiming: Reclaiming,
@@ -48,9 +47,9 @@ class Serving:
         reservations: Reservations,
         starting: Starting,
     ) -> None:
-        self._decisions, self._supply, self._quotas, self._shrinking = decisions, supply, quotas, shrinking
-        self._reclaiming, self._rooms, self._reservations, self._starting = reclaiming, rooms, reservations, starting
-        self._pool = decisions.pool
+        self._decisions, self._supply, self._pool = rules.decisions, rules.supply, rules.pool
+        self._quotas, self._shrinking, self._reclaiming = quotas, shrinking, reclaiming
+        self._rooms, self._reservations, self._starting = rooms, reservations, starting
         self.blocked = False
         """True: a gang waits that could use slots as soon as there are enough."""
 
@@ -81,13 +80,15 @@ class Serving:
                 return served
         raise AssertionError("the last phase always has an answer")
 
-    # Waiting for any slots.
-
-    def _too_large(self, demand: Demand) -> Served | None:
-        if demand.wanted <= self._pool.capacity:
+    def _never(self, demand: Demand) -> Served | None:
+        too_large = demand.wanted > self._pool.capacity
+        if not too_large and (demand.experiment.constraints is None or self._rooms.of(demand)):
             return None
-        self._decisions.note(demand.experiment, TooLarge(**gang(demand.experiment), slots_offered=self._pool.capacity))
+        kind = TooLarge if too_large else NoRoom
+        self._decisions.note(demand.experiment, kind(**gang(demand.experiment), slots_offered=self._pool.capacity))
         return Served("never")
+
+    # Waiting for any slots.
 
     def _slots_are_freed(self, demand: Demand) -> Served | None:
         free = self._supply.available()
@@ -106,13 +107,6 @@ class Serving:
 
     def _next_room(self, demand: Demand) -> Served | None:
         return Served("holds_room") if self._reservations.in_rooms.reserve_as_before(demand) else None
-
-    def _never(self, demand: Demand) -> Served | None:
-        if self._rooms.of(demand):
-            return None
-        kind = TooLarge if demand.wanted > self._pool.capacity else NoRoom
-        self._decisions.note(demand.experiment, kind(**gang(demand.experiment), slots_offered=self._pool.capacity))
-        return Served("never")
 
     def _behind(self, demand: Demand) -> Served | None:
         if not self._supply.claimed:
@@ -140,7 +134,7 @@ STARTS: tuple[tuple[Outcome, Callable[[Starting, Demand], int]], ...] = (
 )
 """Ways of starting a gang, tried in this order: each returns the slots that it starts on, 0 if it does not."""
 WAITS_FOR_ANY_SLOTS: tuple[Callable[[Serving, Demand], Served | None], ...] = (
-    Serving._too_large,
+    Serving._never,
     Serving._slots_are_freed,
     Serving._hold,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tenuto.services.scheduler.policies.rounding import Loser, give
+from tenuto.services.scheduler.policies.rounding import Loser
 
 EPSILON = 1e-9
 """Sums of shares are off by less than this."""
@@ -77,13 +77,6 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
         total, level = total + rise, point
         slope += change
     return level + (capacity - total) / slope if slope > EPSILON else level
-
-
-def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
-    """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
-    targets, given, losers = rounded(leaves)
-    give(targets, capacity - given, losers)
-    return targets
 
 
 def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:

@@ -7,23 +7,24 @@ leaving to change its size can be changed again for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from tenuto.schemas.sentences.leaving import Shrinks
 from tenuto.schemas.sentences.waiting import Preempting
-from tenuto.services.scheduler.policies.decisions import Decisions
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import ResizedNumbers, gang
-from tenuto.services.scheduler.policies.resizing import droppable, smaller
 from tenuto.services.scheduler.policies.rules import Rules
-from tenuto.services.scheduler.policies.supply import OnAgents, Supply
+from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
-from tenuto.services.scheduler.state import Allocation, Experiment
-from tenuto.services.scheduler.state.slotsets import SlotSet, count
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.slotsets import SlotSet, count, smaller
+from tenuto.services.scheduler.state.usable import usable_slots
 
 
 class Shrinking:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules) -> None:
-        self._decisions, self._supply, self._rules = decisions, supply, rules
-        self._state, self._pool = decisions.state, decisions.pool
+    def __init__(self, rules: Rules) -> None:
+        self._rules, self._decisions, self._supply = rules, rules.decisions, rules.supply
+        self._state, self._pool = rules.state, rules.pool
 
     def shrinkable(self, experiment: Experiment, room: Room | None = None) -> list[Candidate]:
         """Elastic trials with the slots that each can give up for this experiment, of these agents only if a room is given."""
@@ -108,3 +109,19 @@ class Shrinking:
     def _droppable(self, allocation: Allocation, room: Room | None) -> OnAgents:
         """(agent, slot) that it can give up where nobody ahead would have it."""
         return droppable(self._state, self._pool, self._decisions.slots_soon(allocation), room, self._supply.held_agents)
+
+
+def droppable(
+    state: State, pool: Pool, slots: SlotSet, room: Room | None = None, held: AbstractSet[str] = frozenset()
+) -> list[tuple[str, int]]:
+    """Slots that can be given up and used by others, in the order in which it costs the gang least: those on agents where it has
+    the fewest, so that it stays together. `held`: agents whose slots others wait for."""
+    found: list[tuple[int, str, int]] = []
+    for agent_id, slot_ids in slots:
+        if agent_id in held or (room is not None and agent_id not in room):
+            continue
+        agent = state.agents.get(agent_id)
+        usable = usable_slots(pool, agent) if agent else ()
+        found += [(len(slot_ids), agent_id, slot) for slot in slot_ids if slot in usable]
+    found.sort(key=lambda item: (item[0], item[1], -item[2]))
+    return [(agent_id, slot) for _, agent_id, slot in found]

@@ -6,18 +6,18 @@ from typing import Any
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.sentences.grants import Backfills, Fits, Granted, Lent
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.lending import Lenders
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.room_reservations import RoomReservations, Start
 from tenuto.services.scheduler.policies.rules import Rules
-from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.state import Experiment, Pool
 
 
 class Starting:
-    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, quotas: Quotas, reserved: RoomReservations) -> None:
-        self._decisions, self._supply, self._rules, self._quotas, self._reserved = decisions, supply, rules, quotas, reserved
+    def __init__(self, rules: Rules, quotas: Quotas, reserved: RoomReservations) -> None:
+        self._rules, self._quotas, self._reserved = rules, quotas, reserved
+        self._decisions, self._supply = rules.decisions, rules.supply
         self._lenders: Lenders | None = None
 
     # Each returns the slots that it starts on; 0: it does not.
@@ -50,7 +50,7 @@ class Starting:
         experiment = demand.experiment
         for name in experiment.fallback_pools:
             if self._lenders is None:
-                self._lenders = Lenders(self._decisions.state, self._decisions.now_us, self._quotas.left)
+                self._lenders = Lenders(self._decisions.state, self._decisions.now_us, self._quotas.most)
             ground = self._lenders.ground(name)
             if ground is None:
                 continue

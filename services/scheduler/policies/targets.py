@@ -153,6 +153,7 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota
         experiment, held = members[key]
         last = known.get(key)
         same = last is not None and last[0] is experiment and last[1] == held and last[2].least == slots_kept(pool, experiment)
+        # An elastic leaf also depends on the sizes of single allocations, which neither the experiment nor `held` shows.
         if last is not None and same and not experiment.elastic:
             made[key] = last
             continue

@@ -36,7 +36,7 @@ class Cluster:
     def __init__(
         self,
         script: Script,
-        policy: str,
+        policy: str | None,
         costs: Costs,
         *,
         seed: int = 0,
@@ -44,13 +44,14 @@ class Cluster:
         checks: bool = False,
         observer: Callable[[EventData], None] | None = None,
     ) -> None:
-        """`observer` hears every event that the scheduler reads or decides, in order."""
+        """`policy`: of all pools; None: the script's own. `observer` hears every event that the scheduler reads or decides, in
+        order."""
         self.observer = observer
         self.script, self.costs, self.keep_history, self.checks = script, costs, keep_history, checks
         self.core = SchedulerCore()
         self.state: State = self.core.initial()
         self.random = random.Random(seed)
-        self.outcome = Outcome(policy)
+        self.outcome = Outcome(policy or "recorded")
         self.trials: dict[str, Trial] = {}
         self.experiments: dict[int, ExperimentSubmitted] = {}
         self.open_trials: dict[int, int] = {}
@@ -65,7 +66,7 @@ class Cluster:
         self._held: dict[str, int] = {}
         self._ideal: dict[str, float] = {}
         self._got: dict[str, float] = {}
-        pools = sorted({data.pool for _, data in script.facts if isinstance(data, AgentJoined)} | {"default"})
+        pools = sorted({data.pool for _, data in script.facts if isinstance(data, AgentJoined)} | {"default"}) if policy else []
         start_us = min([time_us for time_us, _ in script.facts] + [trial.arrives_us for trial in script.trials], default=0)
         for pool in pools:
             fact = PoolPolicyChanged.model_validate({"pool": pool, "policy": policy})

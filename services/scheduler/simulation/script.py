@@ -73,11 +73,12 @@ def submitted(experiment_id: int, user: str, **resources: Any) -> ExperimentSubm
     )
 
 
-def recorded(events: Iterable[Event]) -> Script:
+def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
     """A cluster's history as a script, from its log alone. A trial arrives when the search asked for it, and its work is the
     time that its workers trained. What the search would have asked for had the trials ended in another order is not known.
 
-    Trials that never ran are left out, and so are those that had not stopped at the end of the log (their work is unknown)."""
+    Trials that never ran are left out, and so are those that had not stopped at the end of the log (their work is unknown).
+    `policies`: those of the pools are facts of the script, too."""
     script = Script()
     asked: dict[str, tuple[int, TrialRequested]] = {}
     started: dict[str, int] = {}
@@ -93,7 +94,7 @@ def recorded(events: Iterable[Event]) -> Script:
         data = event.data
         if isinstance(data, ExperimentSubmitted):
             least[data.experiment_id] = data.config.resources.slots_min
-        if isinstance(data, PoolPolicyChanged):
+        if isinstance(data, PoolPolicyChanged) and not policies:
             continue
         if isinstance(data, Request | ClusterRequest | AgentData):
             script.facts.append((event.time_us, data))

@@ -22,6 +22,7 @@ from immutables import Map
 from tenuto.kernel.codec import DERIVED
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
+from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
@@ -197,6 +198,10 @@ class Allocation:
     """Outcome of its workers; empty until they have exited."""
     next: SlotSet = ()
     """Slots with which its trial continues, if it is being resized."""
+
+    @property
+    def trial_id(self) -> str:
+        return trial_id(self.experiment_id, self.trial_number)
 
     @property
     def size(self) -> int:

@@ -16,10 +16,10 @@ from tenuto.services.tracker.effects import store_of
 
 logger = logging.getLogger(__name__)
 
-ROWS_AT_ONCE = 20_000
-"""Rows deleted by one statement: some hundred milliseconds, so that others wait for none."""
+TABLES = {"trial_logs": 20_000, "trial_metric_chunks": 500}
+"""Rows of each table that are deleted by one statement: some hundred milliseconds, so that others wait for none. A chunk of
+metrics has up to 2 MB."""
 ALL_TIMES_US = 2**62
-_TABLES = ("trial_logs", "trial_metrics")
 
 
 async def delete_experiment(log: EventLog, stores: Stores, pool: asyncpg.Pool, event: Event) -> None:
@@ -34,17 +34,17 @@ async def delete_experiment(log: EventLog, stores: Stores, pool: asyncpg.Pool, e
     )
     if found.problems:
         raise StoreError("; ".join(found.problems))
-    for table in _TABLES:
-        await _empty(pool, table, experiment_id)
+    for table, rows_at_once in TABLES.items():
+        await _empty(pool, table, experiment_id, rows_at_once)
 
 
-async def _empty(pool: asyncpg.Pool, table: str, experiment_id: int) -> None:
+async def _empty(pool: asyncpg.Pool, table: str, experiment_id: int, rows_at_once: int) -> None:
     while True:
         # PostgreSQL's DELETE has no LIMIT, so the rows are chosen by a query.
         done = await pool.execute(
             f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE experiment_id = $1 LIMIT $2))",
             experiment_id,
-            ROWS_AT_ONCE,
+            rows_at_once,
         )
         if done == "DELETE 0":
             return

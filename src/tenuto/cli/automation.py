@@ -1,4 +1,4 @@
-"""automation run, ls, parked, retry, rm, replay, credentials, revoke."""
+"""automation rules, run, ls, parked, retry, rm, replay, credentials, revoke."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tenuto.cli import automation_rules
 from tenuto.cli.common import Json, client, data_dir_of
 from tenuto.cli.credentials import UsersDirectory, tell_bus, users_of
 from tenuto.cli.errors import CliError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tenuto.client.target import Target
 
 app = typer.Typer(no_args_is_help=True)
+app.add_typer(automation_rules.app, name="rules", help="Rules that the cluster follows for all experiments of a workspace.")
 Rules = Annotated[Path, typer.Argument(metavar="FILE", help="Python file with the rules, such as my_rules.py.")]
 AppName = Annotated[str | None, typer.Option("--app", help="Name of the App, where the file has several.")]
 Name = Annotated[str, typer.Argument(help="Name of the automation: its App's.")]

@@ -16,6 +16,8 @@ METRIC_DIGITS = 5
 SILENT_SECONDS_MIN = 60.0
 """A trial of whose workers nothing was heard for so long is named."""
 SILENT_MAX = 10
+LAYER_PATHS_MAX = 8
+"""Values that are named of those that a template gave."""
 
 
 def experiment_view(
@@ -31,13 +33,8 @@ def experiment_view(
     from rich.console import Group
     from rich.padding import Padding
 
-    ranked = sorted(trials, key=lambda trial: _rank(trial, view["smaller_is_better"]))
-    columns = ("trial", "state", ">" + _unit(view), f">best\n{view['metric']}", ">runs")
-    metrics = aligned([trial["best_metric"] for trial in ranked], METRIC_DIGITS)
-    rows = [
-        (trial["id"], trial["state"], f"{trial['length']}/{trial['target_length']}", metric, trial["allocations"])
-        for trial, metric in zip(ranked, metrics, strict=True)
-    ]
+    ranked = best_first(view, trials)
+    columns, rows = _rows(view, ranked)
     values = compare([trial["hyperparameters"] for trial in ranked], width - width_of(columns, rows))
     facts = _facts(view, checkpoint)
     facts += [("waits", waits)] if waits else []
@@ -55,6 +52,22 @@ def experiment_view(
     return Group(*parts)
 
 
+def best_first(view: dict[str, Any], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(trials, key=lambda trial: _rank(trial, view["smaller_is_better"]))
+
+
+def _rows(view: dict[str, Any], ranked: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns of the trials, without their hyperparameters."""
+    if view["state"] == "unmanaged":  # no search asked for a length, and none compared a metric
+        return ("trial", "state", ">steps"), [(trial["id"], trial["state"], trial["batches"]) for trial in ranked]
+    metrics = aligned([trial["best_metric"] for trial in ranked], METRIC_DIGITS)
+    rows = [
+        (trial["id"], trial["state"], f"{trial['length']}/{trial['target_length']}", metric, trial["allocations"])
+        for trial, metric in zip(ranked, metrics, strict=True)
+    ]
+    return ("trial", "state", ">" + _unit(view), f">best\n{view['metric']}", ">runs"), rows
+
+
 def _silent(trials: list[dict[str, Any]]) -> list[str]:
     silent = [
         (trial["silent_seconds"], trial["id"]) for trial in trials if (trial.get("silent_seconds") or 0) > SILENT_SECONDS_MIN
@@ -62,18 +75,35 @@ def _silent(trials: list[dict[str, Any]]) -> list[str]:
     return [f"trial {trial} last reported {seconds(value)} ago" for value, trial in sorted(silent, reverse=True)[:SILENT_MAX]]
 
 
+def _layer(item: dict[str, Any]) -> str:
+    what = f"template {item['name']}" if item["kind"] == "template" else "the defaults"
+    where = f" of workspace {item['workspace']}" if item["workspace"] else ""
+    shown = [*item["paths"][:LAYER_PATHS_MAX]]
+    left = len(item["paths"]) + item.get("more", 0) - len(shown)
+    gave = ", ".join([*shown, *([f"{left} more"] if left else [])]) or "nothing"
+    return f"{what}{where} (version {item['version']}): {gave}"
+
+
 def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    goal = "smallest" if view["smaller_is_better"] else "largest"
-    facts: list[tuple[str, Any]] = [
-        ("name", view["name"]),
-        ("state", view["state"]),
-        ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
-        *_limits(view),
-        ("slots per trial", view["slots_per_trial"]),
-        ("priority", view["priority"]),
-        ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
-        ("took", duration(view["submitted_us"], view["ended_us"])),
-    ]
+    if view["state"] == "unmanaged":
+        facts: list[tuple[str, Any]] = [
+            ("name", view["name"]),
+            ("state", "unmanaged: its trials are runs of programs that Tenuto did not start"),
+            ("created", f"{when(view['submitted_us'])} by {view['user']}"),
+        ]
+    else:
+        goal = "smallest" if view["smaller_is_better"] else "largest"
+        facts = [
+            ("name", view["name"]),
+            ("state", view["state"]),
+            ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
+            *_limits(view),
+            *(("merged from", _layer(item)) for item in view.get("layers", ())),
+            ("slots per trial", view["slots_per_trial"]),
+            ("priority", view["priority"]),
+            ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
+            ("took", duration(view["submitted_us"], view["ended_us"])),
+        ]
     if view.get("note"):
         facts.insert(2, ("note", view["note"]))
     if view["labels"]:

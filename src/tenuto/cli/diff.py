@@ -125,6 +125,7 @@ def record(context: typer.Context, trial: TrialId, json: Json = False) -> None:
     for name, environment in found["environments"].items():
         hardware = environment["hardware"]
         facts = [
+            ("image", environment.get("image")),
             ("python", environment["python"]),
             ("platform", environment["platform"]),
             ("hardware", f"{hardware['cpu_model']}, {hardware['cpu_cores']} cores, {hardware['memory_gib']} GiB"),

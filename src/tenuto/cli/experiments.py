@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from tenuto.cli import curves
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.descriptions import archive, delete, label, note, rename, unarchive, undelete
 from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
+from tenuto.cli.exporting import export
 from tenuto.cli.lineage import lineage
 from tenuto.cli.local import Local, Record, Test, run_here
 from tenuto.cli.logs import Level, Rank, Text, show_logs
+from tenuto.cli.merging import Template, read_merged, read_text
 from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.pareto import pareto
 from tenuto.cli.preview import preview
@@ -39,6 +42,7 @@ app.command()(preview)
 app.command()(why)
 app.command()(lineage)
 app.command()(pareto)
+app.command()(export)
 
 ENDED = ("completed", "failed", "canceled")
 PAGE_EXPERIMENTS = 1_000
@@ -53,6 +57,7 @@ def create(
     directory: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Directory with your code.")] = Path(),
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live until the experiment has ended.")] = False,
     overrides: Overrides = [],  # noqa: B006 - typer copies it
+    template: Template = None,
     searcher: Annotated[
         str | None,
         typer.Option(
@@ -62,6 +67,9 @@ def create(
     local: Local = False,
     test: Test = False,
     record: Record = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same key again gives the same experiment: for a pipeline that may run a step twice.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Submit an experiment: a configuration and the directory with the model's code. With --local its first trial trains here."""
@@ -69,34 +77,25 @@ def create(
 
     from tenuto.cli.jobs import note_if_too_large
     from tenuto.cli.origin import origin
-    from tenuto.cli.overrides import read_overrides, with_overrides
+    from tenuto.cli.overrides import read_overrides
     from tenuto.client.packing import check_entrypoint, pack
     from tenuto.kernel.settings import Settings
-    from tenuto.schemas.config.errors import ConfigError
-    from tenuto.schemas.config.reading import parse_config
 
     if local or test or record is not None:
         if not local:
             raise CliError("--test and --record are for a trial in the foreground: give --local, too.")
-        others = {"--follow": follow, "--searcher": searcher, "--json": json, "--record": test and record}
+        others = {"--follow": follow, "--searcher": searcher, "--json": json, "--record": test and record, "--template": template}
         run_here(config, directory, overrides, test=test, record=record, others=others)
-    try:
-        text = config.read_bytes()
-    except OSError as error:
-        raise CliError(f"Cannot read {config}: {error.strerror}; give the configuration's YAML file, then MODEL_DIR.") from error
-    changes = read_overrides(overrides)
-    text = with_overrides(text, changes)
-    try:
-        parsed = parse_config(text)
-    except ConfigError as error:
-        raise CliError(f"{config} is refused:\n" + "\n".join(f"  {problem}" for problem in error.problems)) from error
+    changes = read_overrides(overrides) | ({"template": template} if template is not None else {})
+    text = read_text(config, changes, ", then MODEL_DIR")
+    parsed = read_merged(context, config, text)
     check_entrypoint(directory, parsed.entrypoint)
     kind = own_search(searcher, parsed.searcher.name, follow=follow)
     with tempfile.TemporaryFile() as archive:
         packed = pack(directory, archive, Settings.from_environment().context_bytes_max)
         archive.seek(0)
         rest = client(context)
-        answer = rest.submit(text, archive, packed.size_bytes, origin(directory, changes).to_json())
+        answer = rest.submit(text, archive, packed.size_bytes, origin(directory, changes).to_json(), key=idempotency_key)
     if json:
         from tenuto.cli.output import print_json
 
@@ -134,6 +133,8 @@ def list_experiments(
     limit: Annotated[int, typer.Option(help="Most experiments to list.", min=1)] = 100,
     archived: Annotated[bool, typer.Option("--archived", help="Archived experiments, too.")] = False,
     deleted: Annotated[bool, typer.Option("--deleted", help="Deleted experiments, too.")] = False,
+    workspace: Annotated[str | None, typer.Option("--workspace", "-w", help="Only those of this workspace.")] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Only those of this project; empty: of none.")] = None,
     json: Json = False,
 ) -> None:
     """List experiments, the newest first. What is given must all hold."""
@@ -142,8 +143,8 @@ def list_experiments(
     from tenuto.cli.output import print_json, show_rows, when
 
     given = {
-        "name": name, "label": label, "user": user, "state": state, "hyperparameter": hyperparameter,
-        "metric_above": metric_above, "metric_below": metric_below,
+        "name": name, "label": label, "user": user, "workspace": workspace, "project": project, "state": state,
+        "hyperparameter": hyperparameter, "metric_above": metric_above, "metric_below": metric_below,
         "archived": "true" if archived else None, "deleted": "true" if deleted else None,
     }  # fmt: skip
     pages = client(context).pages(
@@ -176,12 +177,20 @@ def list_experiments(
 
 
 @app.command()
-def describe(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
-    """Show an experiment with its trials and its best checkpoint."""
-    from tenuto.cli.describe import experiment_view
+def describe(
+    context: typer.Context,
+    experiment: ExperimentId,
+    json: Json = False,
+    plot: curves.Plot = False,
+    metric: curves.Metric = None,
+    log: curves.Logarithmic = False,
+) -> None:
+    """Show an experiment with its trials and its best checkpoint; with --plot also the curves of its best trials."""
+    from tenuto.cli.describe import best_first, experiment_view
     from tenuto.cli.jobs import waiting_for
     from tenuto.cli.output import console, print_json
 
+    curves.check(plot, metric, log, json)
     rest = client(context)
     view = rest.get(f"/experiments/{experiment}")
     trials = items(rest.get(f"/experiments/{experiment}/trials"))
@@ -194,6 +203,8 @@ def describe(context: typer.Context, experiment: ExperimentId, json: Json = Fals
     screen = console()
     waits = waiting_for(rest, experiment) if view["state"] == "active" else ""
     screen.print(experiment_view(view, trials, checkpoint, screen.width, damaged, waits))
+    if plot:
+        curves.show(screen, curves.of_experiment(rest, view, best_first(view, trials), metric), log=log)
 
 
 @app.command()
@@ -296,7 +307,9 @@ def wait(
     """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled, 4 if it goes on after
     --timeout."""
     rest = client(context)
-    rest.wait_get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    view = rest.wait_get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    if view["state"] == "unmanaged":
+        raise CliError(f"Experiment {experiment} has unmanaged runs, and no end: their programs end them one by one.")
     follow_to_end(rest, experiment, quiet=json or not follow, timeout_seconds=timeout)
     if json:
         from tenuto.cli.output import print_json

@@ -9,11 +9,13 @@ import typer
 
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
+from tenuto.cli.mlflow_runs import import_mlflow
 from tenuto.cli.say import say
 
 EXIT_LEFT_OUT = 3
 """Status where a configuration was converted, and something of it left out."""
 app = typer.Typer(no_args_is_help=True)
+app.command("mlflow")(import_mlflow)
 
 
 @app.callback()

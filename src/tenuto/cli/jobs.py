@@ -29,15 +29,21 @@ Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
 def list_jobs(
     context: typer.Context,
     pool: Annotated[str | None, typer.Option("--pool", "-p", help="Only this pool.")] = None,
+    at: Annotated[
+        int | None, typer.Option(metavar="POSITION", help="Show the queue as it was at this log position.", min=1)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the queue of each pool: who has slots, who waits, and why."""
-    from tenuto.cli.output import console, print_json, table
+    from tenuto.cli.output import console, print_json, table, when
 
-    answer: dict[str, Any] = client(context).get("/jobs", **({"pool": pool} if pool else {}))
+    asked = {"pool": pool, "at": at}
+    answer: dict[str, Any] = client(context).get("/jobs", **{name: value for name, value in asked.items() if value})
     if json:
         print_json(answer)
         return
+    if at:
+        say(f"At position {at}, {when(answer['time_us'])}:")
     pools = [found for found in answer["pools"] if found["rows"] or found["agents"] or pool]
     if not pools:
         say(f"There is no pool {pool}." if pool else "No pool has agents or experiments.")
@@ -48,7 +54,7 @@ def list_jobs(
         cells = [
             (
                 row["position"],
-                row["experiment_id"],
+                row["experiment_id"] or "-",
                 f"{row['workspace']}/{row['user']}",
                 row["priority"],
                 _slots(row),

@@ -11,7 +11,6 @@ import typer
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import json_text, safe_json, say
-from tenuto.schemas.anchors import ANCHORS_SENT_MAX
 
 events_app = typer.Typer(no_args_is_help=True)
 app = typer.Typer(no_args_is_help=True)
@@ -109,6 +108,8 @@ def anchor(context: typer.Context, json: Json = False) -> None:
 
 def _given(file: Path) -> list[dict[str, Any]]:
     """The newest ones: each covers all that was recorded before it."""
+    from tenuto.schemas.anchors import ANCHORS_SENT_MAX
+
     try:
         lines = [line for line in file.read_text().splitlines() if line.strip()]
         return [json_module.loads(line) for line in lines[-ANCHORS_SENT_MAX:]]

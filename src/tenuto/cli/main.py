@@ -19,6 +19,8 @@ from tenuto.cli import (
     imports,
     jobs,
     log,
+    page,
+    roles,
     runs,
     search,
     secrets,
@@ -27,10 +29,12 @@ from tenuto.cli import (
     sim_cluster,
     slots,
     stores,
+    templates,
     trials,
     upkeep,
     users,
     webhooks,
+    workspaces,
 )
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError
@@ -69,6 +73,7 @@ def root(
 cluster.add_to(app)
 app.command()(diff.diff)
 sign_in.add_to(app)
+app.command()(page.page)
 app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
@@ -85,6 +90,10 @@ app.add_typer(secrets.app, name="secret", help="Secrets: values for workers that
 app.add_typer(webhooks.app, name="webhook", help="Webhooks: where notices are sent.")
 app.add_typer(automation.app, name="automation", help="Automations: programs of yours that react to events.")
 app.add_typer(users.app, name="user", help="Users: who may act with a token of their own.")
+app.add_typer(workspaces.app, name="workspace", help="Workspaces: who works together and sees what.")
+app.add_typer(workspaces.project_app, name="project", help="Projects: parts of a workspace.")
+app.add_typer(templates.app, name="template", help="Templates: values that many configurations share.")
+app.add_typer(roles.app, name="role", help="Roles: what users, groups and service accounts may do.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)
 app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")

@@ -10,14 +10,6 @@ import typer
 
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
-from tenuto.schemas.events.request import (
-    ExperimentPoolChanged,
-    ExperimentPriorityChanged,
-    ExperimentSlotLimitChanged,
-    ExperimentWeightChanged,
-    PoolPolicyChanged,
-    ShareChanged,
-)
 
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
@@ -78,25 +70,25 @@ def marks(events: list[Event]) -> dict[str, list[tuple[int, str]]]:
         if event.type in ("AllocationPreempted", "AllocationResized"):
             told.append((event.time_us, data.allocation_id))
         else:
-            changed += [(event.time_us, text) for text in _changed(data)]
+            changed += [(event.time_us, text) for text in _changed(event.type, data)]
     return {"told": told, "changed": changed}
 
 
-def _changed(data: Any) -> list[str]:
+def _changed(kind: str, data: Any) -> list[str]:
     """A user's change of priorities, policies or slots, in a few words."""
-    if isinstance(data, PoolPolicyChanged):
+    if kind == "PoolPolicyChanged":
         half_life = f", half-life {data.usage_half_life_hours:g} h" if data.usage_half_life_hours else ""
         return [f"pool {data.pool}: {data.policy}{half_life}{', preempts' if data.preempt else ''}"]
-    if isinstance(data, ShareChanged):
+    if kind == "ShareChanged":
         quota = f", at most {data.max_slots} slots" if data.max_slots is not None else ""
         return [f"{data.owner} {data.name}: weight {data.weight:g}{quota}"]
-    if isinstance(data, ExperimentPriorityChanged):
+    if kind == "ExperimentPriorityChanged":
         return [f"exp {data.experiment_id}: priority {data.priority}"]
-    if isinstance(data, ExperimentWeightChanged):
+    if kind == "ExperimentWeightChanged":
         return [f"exp {data.experiment_id}: weight {data.weight:g}"]
-    if isinstance(data, ExperimentSlotLimitChanged):
+    if kind == "ExperimentSlotLimitChanged":
         return [f"exp {data.experiment_id}: {'no limit' if data.max_slots is None else f'at most {data.max_slots} slots'}"]
-    if isinstance(data, ExperimentPoolChanged):
+    if kind == "ExperimentPoolChanged":
         return [f"exp {data.experiment_id}: pool {data.pool}"]
     return []
 

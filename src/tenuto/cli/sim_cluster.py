@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +47,7 @@ def simulate(
     from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
     from tenuto.services.scheduler.simulation.outages import outages
     from tenuto.services.scheduler.simulation.script import segments
+    from tenuto.services.scheduler.simulation.what_if import measured_costs
 
     chosen = policy or list(POLICIES)
     unknown = [name for name in chosen if name not in POLICIES]
@@ -61,11 +61,7 @@ def simulate(
     outcomes = []
     for name in chosen:
         script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic, auxiliary)
-        costs = Costs(failures_us=round(failures_hours * HOUR_US))
-        if script.startup_us is not None:
-            costs = replace(costs, startup_us=script.startup_us)
-        if script.save_us is not None:
-            costs = replace(costs, save_us=script.save_us)
+        costs = measured_costs(script, Costs(failures_us=round(failures_hours * HOUR_US)))
         cluster = Cluster(script, name, costs, seed=seed, keep_history=picture is not None)
         outcome = cluster.run()
         outcomes.append(outcome)

@@ -22,11 +22,16 @@ def create(
     user: User = None,
     label: Annotated[str, typer.Option("--label", help="What it is for, such as `laptop`.")] = "",
     days: Days = None,
+    permission: Annotated[list[str] | None, typer.Option("--permission", help="It is limited to this one; repeatable.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="It is limited to what this role may do now.")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="It is limited to this workspace.")] = None,
     json: Json = False,
 ) -> None:
     """Make one more token, and print it: this once, because only its hash is kept."""
     rest = client(context)
-    made = rest.post(f"/users/{user or _self(rest)}/tokens", {"label": label, "expires_days": days})
+    given = (("permissions", permission), ("role", role), ("workspace", workspace))
+    limits = {name: value for name, value in given if value}
+    made = rest.post(f"/users/{user or _self(rest)}/tokens", {"label": label, "expires_days": days, **limits})
     show(made, json)
 
 
@@ -41,9 +46,10 @@ def list_tokens(context: typer.Context, user: User = None, json: Json = False) -
         print_json(found)
         return
     rows = [
-        (item["id"], item["label"], _kind(item), when(item["created_us"]), ends(item["expires_us"]), used(item)) for item in found
+        (item["id"], item["label"], _kind(item), when(item["created_us"]), ends(item["expires_us"]), used(item), _limits(item))
+        for item in found
     ]
-    show_rows(("id", "label", "kind", "created", "ends", "last used"), rows, "There are no tokens.")
+    show_rows(("id", "label", "kind", "created", "ends", "last used", "limited to"), rows, "There are no tokens.")
 
 
 @app.command()
@@ -97,6 +103,11 @@ def used(item: Any) -> str:
     from tenuto.cli.output import when
 
     return when(item["used_us"]) if item.get("used_us") else ""
+
+
+def _limits(item: Any) -> str:
+    place = [f"workspace {item['workspace']}"] if item.get("workspace") else []
+    return ", ".join([*place, *(item.get("permissions") or ())])
 
 
 def _kind(item: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tenuto.cli import curves
 from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.diff import record
 from tenuto.cli.logs import Level, Rank, Text, show_logs
@@ -18,11 +19,20 @@ app.command()(record)
 
 
 @app.command()
-def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None:
-    """Show a trial: hyperparameters, progress, validations, checkpoints, and why the search decided as it did."""
+def describe(
+    context: typer.Context,
+    trial: TrialId,
+    json: Json = False,
+    plot: curves.Plot = False,
+    metric: curves.Metric = None,
+    log: curves.Logarithmic = False,
+) -> None:
+    """Show a trial: hyperparameters, progress, validations, checkpoints, and why the search decided as it did; with --plot also
+    its curve."""
     from tenuto.cli.checkpoints import damages
-    from tenuto.cli.output import console, duration, print_json, size, table, when
+    from tenuto.cli.output import console, print_json, size, table, when
 
+    curves.check(plot, metric, log, json)
     rest = client(context)
     view = rest.get(f"/trials/{trial}")
     validations = items(rest.get(f"/trials/{trial}/validations"))
@@ -31,18 +41,7 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         print_json({**view, "validations": validations, "checkpoints": checkpoints})
         return
     screen = console()
-    rows = [
-        ("state", view["state"]),
-        ("progress", f"{view['length']} of {view['target_length']}"),
-        ("hyperparameters", view["hyperparameters"]),
-        ("seed", view["seed"]),
-        ("best metric", view["best_metric"]),
-        ("allocations", view["allocations"]),
-        ("failures", view["failures"]),
-        ("last decision", view["reason"]),
-        ("requested", when(view["requested_us"])),
-        ("took", duration(view["requested_us"], view["ended_us"])),
-    ]
+    rows = _facts(view)
     if view.get("excluded_agents"):
         rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
     rows += presence(view)
@@ -62,6 +61,33 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         screen.print(table("checkpoints", ("checkpoint", ">batches", ">metric", ">size", "saved"), kept))
         for line in damages(checkpoints):
             say(line)
+    if plot:
+        curves.show(screen, curves.of_trial(rest, view, metric), log=log)
+
+
+def _facts(view: dict[str, Any]) -> list[tuple[str, Any]]:
+    from tenuto.cli.output import duration, when
+
+    if view.get("unmanaged"):
+        return [
+            ("state", f"{view['state']}, unmanaged: {view['reason'][0].lower()}{view['reason'][1:]}"),
+            ("steps", view["batches"]),
+            ("hyperparameters", view["hyperparameters"]),
+            ("started", when(view["requested_us"])),
+            ("took", duration(view["requested_us"], view["ended_us"])),
+        ]
+    return [
+        ("state", view["state"]),
+        ("progress", f"{view['length']} of {view['target_length']}"),
+        ("hyperparameters", view["hyperparameters"]),
+        ("seed", view["seed"]),
+        ("best metric", view["best_metric"]),
+        ("allocations", view["allocations"]),
+        ("failures", view["failures"]),
+        ("last decision", view["reason"]),
+        ("requested", when(view["requested_us"])),
+        ("took", duration(view["requested_us"], view["ended_us"])),
+    ]
 
 
 def presence(view: dict[str, Any]) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def list_users(context: typer.Context, json: Json = False) -> None:
     """Show who has a token."""
     from tenuto.cli.output import print_json, show_rows
 
-    found = client(context).get("/users")
+    found = [user for page in client(context).pages("/users") for user in page]
     if json:
         print_json(found)
         return

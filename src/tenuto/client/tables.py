@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenuto.client import showing
 from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({len(self)} rows: {', '.join(self.columns)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first and last rows, and curves where they are metrics."""
+        return showing.columns(self.columns, len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Raises ClientError where pandas is not installed."""

@@ -172,7 +172,8 @@ class PostgresServer:
         fresh = place / "cluster.new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
-        with tempfile.NamedTemporaryFile("w", prefix="tenuto-") as password:
+        # Beside its own files, which the account can reach: the usual temporary directory may be open to this user alone.
+        with tempfile.NamedTemporaryFile("w", prefix="password-", dir=place) as password:
             password.write(self._owner_password)
             password.flush()
             if account is not None:

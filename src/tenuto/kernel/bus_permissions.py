@@ -42,6 +42,7 @@ def agent_permissions(agent_id: str) -> dict[str, Any]:
                 *(subjects.ingress(lane, agent_id) for lane in LANES),
                 *(subjects.position(lane, agent_id) for lane in LANES),
                 subjects.heartbeat(agent_id),
+                subjects.context(agent_id),
             ]
         },
         "subscribe": {
@@ -81,10 +82,12 @@ def service_permissions(name: str) -> dict[str, Any]:
             publish += [f"tenuto.committed.{lane}.*" for lane in LANES_OF[name]]
             subscribe += [subjects.positions(lane) for lane in LANES_OF[name]]
         case "scheduler":
-            subscribe += [subjects.QUEUE]
+            subscribe += [subjects.QUEUE, subjects.PAST, subjects.WHAT_IF]
         case "gateway":
             # The last message of the log: `log verify` compares it with the database.
-            publish += [subjects.QUEUE, subjects.BUS_STATE, subjects.BACKLOG, f"$JS.API.STREAM.MSG.GET.{LOG_STREAM}"]
+            publish += [subjects.QUEUE, subjects.PAST, subjects.WHAT_IF, subjects.BUS_STATE, subjects.BACKLOG]
+            publish += [f"$JS.API.STREAM.MSG.GET.{LOG_STREAM}"]
+            subscribe += [subjects.CONTEXTS]
     if name == "launcher":
         publish += [subjects.ASSIGNMENTS]
         subscribe += [subjects.HEARTBEATS, subjects.BACKLOG]
@@ -113,7 +116,8 @@ def _all_of(stream: str) -> list[str]:
 def accounts(services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Value of `accounts` in NATS's configuration. `services`, `agents`, `readers`: passwords by name."""
     readers = readers or {}
-    from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES), subjects.HEARTBEATS]
+    from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES)]
+    from_agents += [subjects.HEARTBEATS, subjects.CONTEXTS]
     committed = [f"tenuto.committed.{lane}.*" for lane in LANES]
     return {
         SERVICES_ACCOUNT: {

@@ -30,7 +30,7 @@ class Command(Protocol):
 class Refused(Exception):
     """A command that cannot be carried out. `str(error)` is one sentence for the user: what, why, what to do.
 
-    `code` is a stable word for programs: not_found, conflict, invalid, forbidden.
+    `code` is a stable word for programs: not_found, conflict, exists, invalid, forbidden.
     """
 
     def __init__(self, message: str, code: str = "conflict") -> None:

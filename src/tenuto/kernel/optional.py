@@ -22,9 +22,13 @@ EXTRAS = {
     "optuna": "search",
     "cmaes": "search",
     "matplotlib": "pictures",
+    "plotille": "pictures",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
     "pandas": "frames",
     "pyarrow": "frames",
     "apprise": "apprise",
+    "docker": "docker",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""

@@ -35,6 +35,7 @@ _LOAD = "SELECT position FROM projection_cursors WHERE projection = $1"
 _BEGIN = "INSERT INTO projection_cursors (projection, position) VALUES ($1, 0) ON CONFLICT DO NOTHING"
 _MOVE = "UPDATE projection_cursors SET position = $2 WHERE projection = $1 AND position = $3"
 _BACK = "UPDATE projection_cursors SET position = 0 WHERE projection = $1"
+_HEAD = "SELECT position FROM log_head"
 _BUSY = (*DATABASE_AWAY, asyncpg.TransactionRollbackError, LogUnavailable)
 """Errors for which no event is to blame."""
 
@@ -50,6 +51,9 @@ class Projector:
         self._types = None if types is None else frozenset(types)
         self.position = 0
         """Position up to which all events are folded (or parked)."""
+        self.filling_to = 0
+        """Position that the view has to reach before it holds all that it held before a rebuild, or that the log held at a start
+        far behind it; 0 if neither happened."""
         self._cursor = 0
         self._moved = asyncio.Condition()
         self._emptied = asyncio.Event()
@@ -59,6 +63,9 @@ class Projector:
         while True:
             self._emptied.clear()  # before the cursor is read, so that a rebuild after this point starts another round
             self._cursor = await self._patiently(self._load)
+            head = await self._patiently(self._head)
+            if head - self._cursor > CURSOR_EVENTS_MAX:
+                self.filling_to = head
             await self._advance(self._cursor)
             try:
                 await self._follow()
@@ -85,6 +92,11 @@ class Projector:
         async with self._moved:
             await self._moved.wait_for(lambda: self.position >= position)
 
+    @property
+    def filling(self) -> bool:
+        """True while what is missing in the view may only not be folded yet."""
+        return self.position < self.filling_to
+
     async def rebuild(self, tables: Sequence[str]) -> None:
         """Empties the tables and resets the cursor, in one transaction: the whole log is folded again, by this instance if it
         runs, and by others at their next fold. The view's parked events are removed, too."""
@@ -94,11 +106,16 @@ class Projector:
             await connection.execute(_BACK, self._name)
             await connection.execute(f"TRUNCATE {names}")
             await connection.execute("DELETE FROM parked WHERE consumer = $1", self._name)
+        self.filling_to = await self._head()
+        await self._advance(0)
         self._emptied.set()
 
     async def _load(self) -> int:
         await self._pool.execute(_BEGIN, self._name)
         return int(await self._pool.fetchval(_LOAD, self._name))
+
+    async def _head(self) -> int:
+        return int(await self._pool.fetchval(_HEAD))
 
     async def _take(self, batch: Sequence[Event]) -> None:
         last = batch[-1].position

@@ -25,9 +25,15 @@ class FoldOrder:
     Holds back inputs until an own event shows that they were folded, so memory is bounded by how far the core was behind.
     """
 
-    def __init__(self, core: AnyCore) -> None:
+    def __init__(self, core: AnyCore, pending: Iterable[Event] = ()) -> None:
+        """`pending`: inputs that another one held back, to go on where it stopped."""
         self._core = core
-        self._pending: deque[Event] = deque()
+        self._pending: deque[Event] = deque(pending)
+
+    @property
+    def pending(self) -> tuple[Event, ...]:
+        """Inputs held back."""
+        return tuple(self._pending)
 
     def push(self, event: Event) -> Iterator[Event]:
         if event.type in self._core.emits:

@@ -29,7 +29,9 @@ class Settings:
     """Directory of an agent's own files: its spool, and its runs. (TENUTO_DATA_DIRECTORY is no setting of a process: it names
     the directory of a whole cluster on this machine, for the command line.)"""
     shared_directory: str = ""
-    """Directory that gateway, tracker and all agents see: contexts/ (packed model directories) and checkpoints/."""
+    """Directory of the gateway with contexts/ (packed model directories), and of gateway, tracker and agents with checkpoints/,
+    the store `shared`. Empty for an agent: the gateway sends it contexts over the bus, and it runs trials whose checkpoints are
+    in another store."""
     stores_file: str = ""
     """File with the checkpoint stores that the operator declared, credentials included; services and agents read it, workers
     do not. Empty: only the store `shared` exists."""
@@ -75,7 +77,10 @@ class Settings:
     """Addresses and networks that are not public and that webhooks may be sent to, with commas between, such as
     10.20.0.0/16,127.0.0.1. Empty: none."""
     context_bytes_max: int = 100 * 1024 * 1024
-    """Largest packed model directory in bytes: it is for code, not for data."""
+    """Largest packed model directory in bytes, for the gateway and agents that it is sent to: it is for code, not for data."""
+    artifact_bytes_max: int = 1 << 30
+    """Largest artifact of an unmanaged run in bytes; a run keeps at most ten times as much: room for the weights of a model, so
+    that one run does not fill the shared directory."""
     lease_seconds_max: float = 10.0
     """Time without a heartbeat after which an agent is lost: five missed heartbeats."""
     heartbeat_seconds: float = 2.0
@@ -120,6 +125,24 @@ class Settings:
     and then that code can read whatever the agent can. See docs/security.md."""
     cpu_slots: int = 0
     """CPU slots that an agent offers if it has no GPU. 0: one per core."""
+    docker_url: str = ""
+    """Address of the Docker daemon in whose containers an agent runs trials that name an image, such as
+    unix:///var/run/docker.sock. Empty: the agent runs no images. See docs/containers.md."""
+    docker_mounts: str = ""
+    """Paths of the node that experiments may mount into their containers, with commas between. Read-only, unless `:rw` follows:
+    /data,/scratch:rw. Of a read-only one also what is below it. Empty: none."""
+    docker_root: int = 0
+    """1: containers of an agent that runs as root, and has no `worker_user`, run as root, too. 0: they run as nobody."""
+    docker_network: str = "bridge"
+    """Network of containers, by its name in Docker: bridge, host, none, or one that the operator made. A trial on several agents
+    always has the node's own (host)."""
+    docker_memory_bytes_per_slot: int = 0
+    """Memory of a container for each of its slots, in bytes; a trial without slots has that of one. 0: no limit."""
+    docker_cpus_per_slot: float = 0.0
+    """Processors of a container for each of its slots; a trial without slots has those of one. 0: no limit."""
+    docker_shm_bytes: int = 2 << 30
+    """Most shared memory (/dev/shm) of a container in bytes. Data loaders need far more than Docker's 64 MiB; what is not used
+    costs nothing."""
     auxiliary_trials_max: int = 100
     """Most trials without slots (`slots_per_trial: 0`) that an agent runs at once; others wait. 0: none."""
 

@@ -6,38 +6,72 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tenuto.kernel.account import NoAccount, find_account
+from tenuto.kernel.account import Account, NoAccount, find_account
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.runtimes.process.environment import WORKER_COMMAND
+from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
+from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
+from tenuto.workers.agent.runtimes.process.environment import HANDED_DOWN, WORKER_COMMAND
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
+from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
 from tenuto.workers.agent.slots import find_slots
+
+NOBODY = "nobody"
+"""Account of containers of an agent that runs as root and has no account for workers."""
 
 
 def make_runtime(
     settings: Settings,
     node: Node,
-    shared: Path,
+    shared: Path | None,
     *,
     environment: Mapping[str, str] | None = None,
     command: Sequence[str] | None = None,
     slots: tuple[Slot, ...] | None = None,
 ) -> Runtime:
-    """The runtime for these settings. `shared`: directory that all agents see. `environment`: inherited by workers instead of
-    this process's. `command`: run instead of our own harness; then workers never start warm. Raises RuntimeUnavailable and
-    NoSlots."""
+    """The runtime for these settings. `shared`: directory that all agents see; None: there is none. `environment`: inherited by
+    workers instead of this process's. `command`: run instead of our own harness; then workers never start warm. Raises
+    RuntimeUnavailable and NoSlots."""
     try:
         account = find_account(settings.worker_user) if settings.worker_user else None
     except NoAccount as error:
         raise RuntimeUnavailable(str(error)) from error
-    return ProcessRuntime(
+    slots = find_slots(settings.cpu_slots) if slots is None else slots
+    base = os.environ if environment is None else environment
+    processes = ProcessRuntime(
         node,
         shared,
-        slots=find_slots(settings.cpu_slots) if slots is None else slots,
-        base=os.environ if environment is None else environment,
+        slots=slots,
+        base=base,
         command=command or WORKER_COMMAND,
         account=account,
         warm_environments_max=0 if command else settings.warm_environments_max,
+    )
+    if not settings.docker_url:
+        return processes
+    return ProcessesAndContainers(processes, _containers(settings, node, slots, account, base))
+
+
+def _containers(
+    settings: Settings, node: Node, slots: tuple[Slot, ...], account: Account | None, base: Mapping[str, str]
+) -> DockerRuntime:
+    if account is None and os.geteuid() == 0 and not settings.docker_root:
+        try:
+            account = find_account(NOBODY)
+        except NoAccount as error:
+            raise RuntimeUnavailable(f"{error} Or let containers run as root: TENUTO_DOCKER_ROOT=1.") from error
+    return DockerRuntime(
+        node,
+        stores_of(settings.shared_directory, settings.stores_file),
+        url=settings.docker_url,
+        slots=slots,
+        allowed=read_allowed(settings.docker_mounts),
+        limits=Limits(settings.docker_memory_bytes_per_slot, settings.docker_cpus_per_slot, settings.docker_shm_bytes),
+        network=settings.docker_network,
+        account=account,
+        base={name: value for name, value in base.items() if name in HANDED_DOWN},
     )

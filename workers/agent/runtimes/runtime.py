@@ -39,6 +39,11 @@ class RuntimeUnavailable(RuntimeError):
     """This runtime cannot run workers on this node; `str(error)` says why and what to do."""
 
 
+class EnvironmentUnusable(RuntimeError):
+    """The environment that the configuration names cannot be used: `str(error)` says why and what to do. Another start would
+    fail, too."""
+
+
 class StillRunning(RuntimeError):
     """A process of a run does not die. Its slots stay taken."""
 
@@ -81,6 +86,8 @@ class Exit:
     """Sentence for the user that the worker wrote about an error."""
     last_lines: tuple[str, ...] = ()
     """End of standard error, if there was an error without such a sentence."""
+    out_of_memory: bool = False
+    """True: the kernel killed processes of the run because it had used all memory that it may; `said` has the limit."""
 
 
 class Endpoint(Protocol):
@@ -88,8 +95,8 @@ class Endpoint(Protocol):
     outlive it."""
 
     @property
-    def address(self) -> str:
-        """Address as gRPC names it, on the agent's side."""
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses as gRPC names them, on the agent's side: one for each runtime of the agent."""
         ...
 
     def prepare(self) -> None:
@@ -112,6 +119,11 @@ class Runtime(Protocol):
 
     @property
     def endpoint(self) -> Endpoint: ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ways in which this runtime runs workers, sorted: docker, process."""
+        ...
 
     @property
     def separate_account(self) -> bool:
@@ -141,11 +153,11 @@ class Runtime(Protocol):
 
     async def prepare(self, work: Work) -> None:
         """Prepares a run on disk: its directories, and an image if it needs one. Files of an earlier attempt are removed. This
-        may take minutes, and is cancelled if the run is killed meanwhile. Raises OSError."""
+        may take minutes, and is cancelled if the run is killed meanwhile. Raises OSError and EnvironmentUnusable."""
         ...
 
     async def start(self, work: Work) -> Handle:
-        """Starts a prepared run, which then waits for its `go`. Raises OSError."""
+        """Starts a prepared run, which then waits for its `go`. Raises OSError and EnvironmentUnusable."""
         ...
 
     async def go(self, handle: Handle) -> None:

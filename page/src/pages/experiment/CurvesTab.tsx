@@ -3,14 +3,18 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
+import { pictures } from '../../api/pictures'
 import { validations } from '../../api/queries'
 import { Curves } from '../../charts/Curves'
 import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
+import { drawnCurves } from '../../lib/pictures'
 import { Asked } from '../../parts/Asked'
 
 const route = getRouteApi('/experiments/$id')
+const TRAINING = 'training/'
+/** Begin of the URL's `metric` where it is one of training and not of validations. */
 
 export function CurvesTab({ item }: { item: ExperimentDetail }) {
   const query = useQuery(validations(item.id))
@@ -24,16 +28,33 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
     navigate({ search: (before) => ({ ...before, ...changed }), replace: true })
   const names = useMemo(() => metricNames(points), [points])
   const metric = search.metric ?? item.metric
-  const axis: XAxis = search.x ?? 'length'
+  const training = metric.startsWith(TRAINING)
+  const trained = useQuery(pictures(item.id, training ? [metric.slice(TRAINING.length)] : [], item.ended_us === null))
+  const shownAxis: XAxis = search.x ?? 'length'
+  const axis = training && shownAxis === 'length' ? 'batches' : shownAxis
   const unit = lengthUnit(item.config)
-  const curves = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
+  const validated = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
+  const drawn = useMemo(
+    () =>
+      trained.data &&
+      training &&
+      drawnCurves(trained.data, metric.slice(TRAINING.length), axis === 'time' ? axis : 'batches'),
+    [trained.data, training, metric, axis],
+  )
+  const curves = drawn || validated
   const shown = axis === 'length' ? unit : axis === 'time' ? 'seconds' : 'batches'
   return (
     <Stack>
       <Group>
         <Select
           aria-label="Metric"
-          data={names}
+          data={[
+            { group: 'Validation', items: names },
+            {
+              group: 'Training',
+              items: (trained.data?.metrics ?? []).map((name) => ({ value: TRAINING + name, label: name })),
+            },
+          ]}
           value={metric}
           onChange={(name) => change({ metric: name ?? undefined })}
         />
@@ -42,7 +63,7 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
           value={axis}
           onChange={(x) => change({ x: x as XAxis })}
           data={[
-            { value: 'length', label: unit },
+            { value: 'length', label: unit, disabled: training },
             { value: 'batches', label: 'batches' },
             { value: 'time', label: 'time' },
           ]}
@@ -69,15 +90,15 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
           {search.trial ? `Trial ${search.trial}` : `${curves.trials.length} trials; click a curve to name it`}
         </Text>
       </Group>
-      {points.length === 0 ? (
+      {curves.trials.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
-          No trial has validated yet.
+          {training ? 'No trial has reported this metric yet.' : 'No trial has validated yet.'}
         </Text>
       ) : (
         <Curves
           curves={curves}
           xLabel={shown}
-          yLabel={metric}
+          yLabel={training ? metric.slice(TRAINING.length) : metric}
           logY={search.log ?? false}
           smoothing={search.smooth ?? 0}
           focused={search.trial ?? ''}

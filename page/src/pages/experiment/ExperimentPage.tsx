@@ -1,16 +1,19 @@
-import { Alert, Anchor, Badge, Group, Stack, Tabs, Text, Title } from '@mantine/core'
+import { Alert, Badge, Group, Stack, Tabs, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { getRouteApi, Link } from '@tanstack/react-router'
+import { getRouteApi } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { experiment } from '../../api/queries'
-import { shownNumber } from '../../lib/numbers'
-import { duration, moment, secondsBetween } from '../../lib/time'
 import { Asked } from '../../parts/Asked'
+import { LogView } from '../../parts/LogView'
 import { StateBadge } from '../../parts/StateBadge'
 import { Actions } from './Actions'
+import { CodeTab } from './CodeTab'
 import { Configuration } from './Configuration'
 import { CurvesTab } from './CurvesTab'
+import { HyperparametersTab } from './HyperparametersTab'
+import { LineageView } from './LineageView'
 import { RungsTab } from './RungsTab'
+import { Summary } from './Summary'
 import { Trials } from './Trials'
 
 const route = getRouteApi('/experiments/$id')
@@ -41,7 +44,7 @@ function Shown({ item }: { item: ExperimentDetail }) {
         </Group>
         <Actions item={item} />
       </Group>
-      <Facts item={item} />
+      <Summary item={item} />
       {item.error && (
         <Alert color="red" title="It failed">
           {item.error}
@@ -54,57 +57,40 @@ function Shown({ item }: { item: ExperimentDetail }) {
       >
         <Tabs.List>
           <Tabs.Tab value="curves">Curves</Tabs.Tab>
-          <Tabs.Tab value="rungs">Rungs</Tabs.Tab>
+          <Tabs.Tab value="rungs">{item.method === 'pbt' ? 'Lineage' : 'Rungs'}</Tabs.Tab>
           <Tabs.Tab value="trials">Trials</Tabs.Tab>
+          <Tabs.Tab value="hyperparameters">Hyperparameters</Tabs.Tab>
+          <Tabs.Tab value="logs">Logs</Tabs.Tab>
+          <Tabs.Tab value="code">Code</Tabs.Tab>
           <Tabs.Tab value="configuration">Configuration</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="curves" pt="md">
           <CurvesTab item={item} />
         </Tabs.Panel>
         <Tabs.Panel value="rungs" pt="md">
-          <RungsTab item={item} />
+          {item.method === 'pbt' ? <LineageView item={item} /> : <RungsTab item={item} />}
         </Tabs.Panel>
         <Tabs.Panel value="trials" pt="md">
           <Trials item={item} />
+        </Tabs.Panel>
+        <Tabs.Panel value="hyperparameters" pt="md">
+          <HyperparametersTab item={item} />
+        </Tabs.Panel>
+        <Tabs.Panel value="logs" pt="md">
+          <LogView
+            source={{ experiment: item.id }}
+            search={search}
+            live={item.ended_us === null}
+            onChange={(changed) => navigate({ search: (before) => ({ ...before, ...changed }), replace: true })}
+          />
+        </Tabs.Panel>
+        <Tabs.Panel value="code" pt="md">
+          <CodeTab item={item} />
         </Tabs.Panel>
         <Tabs.Panel value="configuration" pt="md">
           <Configuration item={item} />
         </Tabs.Panel>
       </Tabs>
     </Stack>
-  )
-}
-
-function Facts({ item }: { item: ExperimentDetail }) {
-  const until = item.ended_us ?? Date.now() * 1000
-  const facts: [string, string][] = [
-    ['Method', item.method],
-    [item.metric, item.best_metric == null ? '–' : `${shownNumber(item.best_metric)} (trial ${item.best_trial_id})`],
-    ['User', item.user],
-    ['Pool', item.pool],
-    ['Submitted', moment(item.submitted_us)],
-    [item.ended_us == null ? 'Runs for' : 'Took', duration(secondsBetween(item.submitted_us, until))],
-  ]
-  return (
-    <Group gap="xl">
-      {facts.map(([name, value]) => (
-        <Stack key={name} gap={0}>
-          <Text size="xs" c="dimmed">
-            {name}
-          </Text>
-          <Text size="sm">{value}</Text>
-        </Stack>
-      ))}
-      {item.parent_id && (
-        <Stack gap={0}>
-          <Text size="xs" c="dimmed">
-            {item.relation ?? 'from'} of
-          </Text>
-          <Anchor component={Link} to={`/experiments/${item.parent_id.split('-')[0]}`} size="sm">
-            {item.parent_id}
-          </Anchor>
-        </Stack>
-      )}
-    </Group>
   )
 }

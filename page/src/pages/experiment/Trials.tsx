@@ -1,6 +1,6 @@
-import { Text, Tooltip } from '@mantine/core'
+import { Anchor, Text, Tooltip } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { getRouteApi } from '@tanstack/react-router'
+import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
 import { useMemo } from 'react'
 import type { ExperimentDetail, TrialView } from '../../api/openapi'
@@ -65,7 +65,15 @@ function List({ list, metric }: { list: TrialView[]; metric: string }) {
 
 function columnsOf(hyperparameters: string[], metric: string) {
   return helper.columns([
-    helper.display({ id: 'number', header: 'Trial', cell: ({ row }) => row.original.number }),
+    helper.display({
+      id: 'number',
+      header: 'Trial',
+      cell: ({ row }) => (
+        <Anchor component={Link} to={`/trials/${row.original.id}`} fw={500}>
+          {row.original.number}
+        </Anchor>
+      ),
+    }),
     helper.display({ id: 'state', header: 'State', cell: ({ row }) => <StateBadge state={row.original.state} /> }),
     helper.display({ id: 'best', header: `Best ${metric}`, cell: ({ row }) => shownNumber(row.original.best_metric) }),
     helper.display({ id: 'latest', header: 'Latest', cell: ({ row }) => shownNumber(row.original.latest_metric) }),

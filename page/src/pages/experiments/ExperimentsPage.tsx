@@ -1,33 +1,36 @@
-import { Group, Select, Stack, TextInput, Title } from '@mantine/core'
+import { Button, Group, Stack, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import { tableFeatures, useTable } from '@tanstack/react-table'
-import { useMemo } from 'react'
+import { useCallback, useMemo, useState } from 'react'
+import { sparks } from '../../api/experiments'
 import type { ExperimentView } from '../../api/openapi'
 import { experiments } from '../../api/queries'
-import { compared, fits, type ListSearch } from '../../lib/filters'
-import { labelOf } from '../../lib/states'
+import { asked, columnsWithout, compared, fits, LIMIT_FIRST, LIMIT_MAX, type ListSearch } from '../../lib/filters'
 import { Asked } from '../../parts/Asked'
 import { DataTable } from '../../parts/DataTable'
-import { columns, SORTED_BY } from './columns'
+import { Bulk } from './Bulk'
+import { columnsOf, SORTED_BY } from './columns'
+import { Filters } from './Filters'
 
-const STATES = ['active', 'paused', 'canceling', 'completed', 'failed', 'canceled']
 const features = tableFeatures({})
 const route = getRouteApi('/')
+const SPARKS_MAX = 100
 
 export function ExperimentsPage() {
-  const query = useQuery(experiments())
+  const search = route.useSearch()
+  const query = useQuery(experiments(asked(search, Date.now() * 1000)))
   return (
     <Stack>
       <Title order={1} size="h2">
         Experiments
       </Title>
-      <Asked query={query}>{(list) => <List list={list} />}</Asked>
+      <Asked query={query}>{({ list, total }) => <List list={list} total={total} />}</Asked>
     </Stack>
   )
 }
 
-function List({ list }: { list: ExperimentView[] }) {
+function List({ list, total }: { list: ExperimentView[]; total: number }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const change = (changed: Partial<ListSearch>) =>
@@ -37,38 +40,21 @@ function List({ list }: { list: ExperimentView[] }) {
     const value = SORTED_BY[sort.by] ?? ((item: ExperimentView) => item.id)
     return list.filter((item) => fits(item, search)).sort((a, b) => compared(value(a), value(b), sort.descending))
   }, [list, search, sort.by, sort.descending])
+  const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set())
+  const onChoose = useCallback((id: number, isChosen: boolean) => {
+    setChosen((before) => new Set(isChosen ? [...before, id] : [...before].filter((one) => one !== id)))
+  }, [])
+  const without = useMemo(() => columnsWithout({ without: search.without }), [search.without])
+  const drawn = useQuery(sparks(without.includes('spark') ? [] : rows.slice(0, SPARKS_MAX).map((item) => item.id))).data
+  const curves = useMemo(() => new Map(drawn?.map((one) => [one.experiment_id, one])), [drawn])
+  const columns = useMemo(() => columnsOf({ chosen, onChoose }, curves, without), [chosen, onChoose, curves, without])
   const table = useTable({ features, columns, data: rows })
-  const users = useMemo(() => [...new Set(list.map((item) => item.user))].sort(), [list])
+  const picked = rows.filter((item) => chosen.has(item.id))
+  const limit = search.limit ?? LIMIT_FIRST
   return (
     <Stack gap="sm">
-      <Group>
-        <TextInput
-          aria-label="Search"
-          placeholder="Search name, number, label, method, user"
-          w={320}
-          value={search.text ?? ''}
-          onChange={(event) => change({ text: event.currentTarget.value || undefined })}
-        />
-        <Select
-          aria-label="State"
-          placeholder="Any state"
-          clearable
-          w={150}
-          data={STATES.map((state) => ({ value: state, label: labelOf(state) }))}
-          value={search.state ?? null}
-          onChange={(state) => change({ state: state ?? undefined })}
-        />
-        <Select
-          aria-label="User"
-          placeholder="Any user"
-          clearable
-          searchable
-          w={160}
-          data={users}
-          value={search.user ?? null}
-          onChange={(user) => change({ user: user ?? undefined })}
-        />
-      </Group>
+      <Filters list={list} search={search} onChange={change} />
+      {picked.length > 0 && <Bulk items={picked} onDone={() => setChosen(new Set())} />}
       <DataTable
         table={table}
         label="Experiments"
@@ -76,11 +62,27 @@ function List({ list }: { list: ExperimentView[] }) {
         sortable={(column) => column in SORTED_BY}
         onSort={({ by, descending }) => change({ by, down: descending })}
         empty={
-          list.length === 0
+          list.length === 0 && total === 0 && Object.keys(search).length === 0
             ? 'No experiment yet. Submit one: tenuto exp create config.yaml DIR'
             : 'No experiment fits these filters.'
         }
       />
+      {total > list.length && (
+        <Group>
+          <Text size="sm" c="dimmed">
+            The newest {list.length} of {total} are shown.
+          </Text>
+          {limit < LIMIT_MAX && (
+            <Button
+              size="compact-sm"
+              variant="default"
+              onClick={() => change({ limit: Math.min(LIMIT_MAX, limit * 2) })}
+            >
+              Show more
+            </Button>
+          )}
+        </Group>
+      )}
     </Stack>
   )
 }

@@ -1,10 +1,13 @@
-import { Anchor, Badge, Group, Progress, Text, Tooltip } from '@mantine/core'
+import { Anchor, Checkbox, Group, Progress, Text, Tooltip } from '@mantine/core'
 import { Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures } from '@tanstack/react-table'
-import type { ExperimentView } from '../../api/openapi'
+import type { ExperimentView, SparkView } from '../../api/openapi'
+import { Spark } from '../../charts/Spark'
 import { shownNumber } from '../../lib/numbers'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { StateBadge } from '../../parts/StateBadge'
+
+const LABELS_PX = 160
 
 const helper = createColumnHelper<TableFeatures, ExperimentView>()
 
@@ -16,6 +19,8 @@ export const SORTED_BY: Record<string, (item: ExperimentView) => string | number
   method: (item) => item.method,
   best: (item) => item.best_metric,
   user: (item) => item.user,
+  pool: (item) => item.pool,
+  priority: (item) => item.priority,
   submitted: (item) => item.submitted_us,
 }
 
@@ -28,7 +33,61 @@ function trialsDone(item: ExperimentView): [number, number] {
   return [done, Math.max(all, item.max_trials ?? 0)]
 }
 
-export const columns = helper.columns([
+export interface Selection {
+  chosen: ReadonlySet<number>
+  onChoose: (id: number, chosen: boolean) => void
+}
+
+/** Columns that can be left out, with their names. */
+export const OPTIONAL: Record<string, string> = {
+  state: 'State',
+  method: 'Method',
+  trials: 'Trials ended',
+  best: 'Best',
+  spark: 'Curve',
+  user: 'User',
+  pool: 'Pool',
+  priority: 'Priority',
+  submitted: 'Submitted',
+}
+
+export function columnsOf(selection: Selection, sparks: ReadonlyMap<number, SparkView>, without: readonly string[]) {
+  const all = [...selecting(selection), ...COLUMNS, ...drawn(sparks)]
+  const order = ['choose', 'id', 'name', ...Object.keys(OPTIONAL)]
+  return order.filter((id) => !without.includes(id)).flatMap((id) => all.find((column) => column.id === id) ?? [])
+}
+
+const selecting = ({ chosen, onChoose }: Selection) =>
+  helper.columns([
+    helper.display({
+      id: 'choose',
+      header: '',
+      cell: ({ row: { original: item } }) => (
+        <Checkbox
+          size="xs"
+          aria-label={`Choose experiment ${item.id}`}
+          checked={chosen.has(item.id)}
+          onChange={(event) => onChoose(item.id, event.currentTarget.checked)}
+        />
+      ),
+    }),
+  ])
+
+const drawn = (sparks: ReadonlyMap<number, SparkView>) =>
+  helper.columns([
+    helper.display({
+      id: 'spark',
+      header: 'Curve',
+      cell: ({ row: { original: item } }) => {
+        const found = sparks.get(item.id)
+        return found === undefined ? null : (
+          <Spark x={found.batches} y={found.values} label={`${item.metric} of the best trial of ${item.name}`} />
+        )
+      },
+    }),
+  ])
+
+const COLUMNS = helper.columns([
   helper.display({ id: 'id', header: 'No.', cell: ({ row }) => row.original.id }),
   helper.display({
     id: 'name',
@@ -38,11 +97,9 @@ export const columns = helper.columns([
         <Anchor component={Link} to={`/experiments/${item.id}`} fw={500}>
           {item.name}
         </Anchor>
-        {item.labels.map((label) => (
-          <Badge key={label} size="xs" variant="outline" color="gray" tt="none">
-            {label}
-          </Badge>
-        ))}
+        <Text size="xs" c="dimmed" truncate maw={LABELS_PX} title={item.labels.join(', ')}>
+          {item.labels.join(' · ')}
+        </Text>
       </Group>
     ),
   }),
@@ -75,6 +132,8 @@ export const columns = helper.columns([
       </Text>
     ),
   }),
+  helper.display({ id: 'pool', header: 'Pool', cell: ({ row }) => row.original.pool }),
+  helper.display({ id: 'priority', header: 'Priority', cell: ({ row }) => row.original.priority }),
   helper.display({ id: 'user', header: 'User', cell: ({ row }) => row.original.user }),
   helper.display({
     id: 'submitted',

@@ -56,7 +56,7 @@ class Mail:
             sock=await self._connected(),
             timeout=target.ATTEMPT_SECONDS_MAX,
             use_tls=settings.security == "tls",
-            start_tls=False,
+            start_tls=False,  # begun below, where a server that offers none is refused
             local_hostname="tenuto",
         )
         try:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from tenuto.services.gateway.adapters.automations import NotYours, ParkingFull, Superseded, TooManyAutomations
+from tenuto.services.gateway.policies.access import allowed
 from tenuto.services.gateway.projections.views import AutomationTroubleView
 from tenuto.services.gateway.rest.automation_views import (
     AUTOMATION_NAME_PATTERN,
@@ -28,21 +29,24 @@ TROUBLES_MAX = 20
 
 @router.get("/automations", response_model=list[AutomationView])
 async def automations(door: Door) -> Response:
-    """Of all users."""
-    return answer(await door.automations.all(await door.log.head(), door.clock.now_us()))
+    """Of all users; where workspaces are hidden from the asker, the asker's own."""
+    return answer(await _shown(door))
 
 
 @router.get("/automations/{automation}", response_model=AutomationView)
 async def show(door: Door, automation: AutomationName) -> Response:
-    return answer(await _found(door, automation))
+    found = await _found(door, automation)
+    if not _is_shown(door, found):
+        raise not_found(f"automation {automation}")
+    return answer(found)
 
 
 @router.put("/automations/{automation}", response_model=AutomationView)
 async def start(door: Door, automation: AutomationName, body: StartAutomationBody) -> Response:
     """A process of the automation begins, in place of an earlier one: rules that were known go on behind their positions."""
-    user, admin = asking(), door.loop.state.may_all(asking())
+    others = allowed(door.loop.state.access, door.subject(), "automation.change_others")
     try:
-        await door.automations.start(automation, user, body, await door.log.head(), door.clock.now_us(), admin=admin)
+        await door.automations.start(automation, asking(), body, await door.log.head(), door.clock.now_us(), others=others)
     except NotYours:
         raise DoorError("forbidden", f"Automation {automation} is somebody else's: give yours another name.") from None
     except TooManyAutomations:
@@ -89,9 +93,18 @@ async def _found(door: Gateway, name: str) -> AutomationView:
     return found
 
 
+def _is_shown(door: Gateway, found: AutomationView) -> bool:
+    """What an automation parked may be of an experiment that the asker does not see."""
+    return door.shows_own(found.owner) or not door.sight().hidden
+
+
+async def _shown(door: Gateway) -> list[AutomationView]:
+    found = await door.automations.all(await door.log.head(), door.clock.now_us())
+    return [item for item in found if _is_shown(door, item)]
+
+
 async def automation_troubles(door: Gateway) -> tuple[AutomationTroubleView, ...]:
     """Automations that somebody should look at."""
-    found = await door.automations.all(await door.log.head(), door.clock.now_us())
     views = (
         AutomationTroubleView(
             name=item.name,
@@ -99,6 +112,6 @@ async def automation_troubles(door: Gateway) -> tuple[AutomationTroubleView, ...
             parked=sum(rule.parked for rule in item.rules),
             problem=next((f"{rule.rule}: {rule.problem}" for rule in item.rules if rule.problem), ""),
         )
-        for item in found
+        for item in await _shown(door)
     )
     return tuple(view for view in views if view.parked or view.problem or view.state == "silent")[:TROUBLES_MAX]

@@ -36,7 +36,9 @@ async def list_checkpoints(
     damaged: Annotated[bool, Query(description="Only those that a run could not resume from.")] = False,
     cursor: Cursor = None,
 ) -> Response:
-    rows = await door.views.checkpoints(experiment, deleted, limit, trial, damaged, behind=behind_checkpoint(cursor))
+    rows = await door.views.checkpoints(
+        experiment, deleted, limit, trial, damaged, behind=behind_checkpoint(cursor), hidden=door.sight().hidden
+    )
     return answer(rows, headers=onward_of_checkpoints(request, rows))
 
 

@@ -15,12 +15,13 @@ from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.projections.queries import PAGE_MAX
 from tenuto.services.gateway.projections.views import (
     AgentView,
-    AllocationView,
     AnchoredView,
     StatusView,
     TamperedView,
     VerifiedView,
 )
+from tenuto.services.gateway.projections.worker_views import AllocationView
+from tenuto.services.gateway.rest.anonymous import agents_as_seen, experiments_on
 from tenuto.services.gateway.rest.bodies import VerifyBody
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.rest.errors import DoorError
@@ -38,7 +39,11 @@ RELAY_AWAY = "The relay does not answer: it is not running, or NATS cannot be re
 
 @router.get("/agents", response_model=list[AgentView])
 async def agents(door: Door) -> Response:
-    return answer(await door.views.agents())
+    found, seen = await door.views.agents(), door.sight()
+    if not seen.everything:
+        hidden = None if seen.nothing else await door.views.hidden_among(experiments_on(found), seen.hidden)
+        found = agents_as_seen(found, hidden)
+    return answer(found)
 
 
 @router.get("/allocations", response_model=list[AllocationView])
@@ -47,12 +52,13 @@ async def allocations(
     door: Door,
     live: Annotated[bool, Query(description="Only those that hold slots now.")] = True,
     experiment: ExperimentFilter = None,
+    trial: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
     cursor: Cursor = None,
 ) -> Response:
     """The latest first."""
     behind = None if cursor is None else read_cursor(cursor, (int, str))
-    found = await door.views.allocations(live, experiment, limit, behind)
+    found = await door.views.allocations(live, experiment, limit, behind, door.sight().hidden, trial)
     full = len(found) == limit
     return answer(found, headers=next_page(request, cursor=made(found[-1].granted_us, found[-1].id)) if full else {})
 
@@ -60,8 +66,11 @@ async def allocations(
 @router.get("/status", response_model=StatusView)
 async def status(door: Door) -> Response:
     state, backlog, automations = await asyncio.gather(_bus_state(door), _backlog(door), automation_troubles(door))
-    found = await door.views.status(state, backlog)
-    return answer(found.model_copy(update={"webhooks": troubles(door), "automations": automations}))
+    seen = door.sight()
+    found = await door.views.status(state, backlog, seen.hidden)
+    silent = () if seen.nothing else found.silent_trials
+    shown = {"webhooks": troubles(door), "automations": automations, "silent_trials": silent}
+    return answer(found.model_copy(update=shown))
 
 
 async def _bus_state(door: Door) -> BusState:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from tenuto.kernel import telemetry
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config.errors import ConfigError, Problem
-from tenuto.schemas.ids import trial_id
+from tenuto.schemas.ids import experiment_of, trial_id
 from tenuto.schemas.record import Origin
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import SubmitExperiment
@@ -21,7 +21,7 @@ from tenuto.services.gateway.rest.comparing import difference_view
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking
 from tenuto.services.gateway.rest.deriving import Derived, Deriving
 from tenuto.services.gateway.rest.record_views import DeriveBody, ReproduceBody, ReproductionView
-from tenuto.services.gateway.rest.routes.experiments import ExperimentId, Key, submitted
+from tenuto.services.gateway.rest.routes.experiments import ExperimentId, Key, check_place, submitted
 from tenuto.services.gateway.rest.routes.records import comparing
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
@@ -73,6 +73,7 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     parent = original_request.parent
     if parent is None or parent.relation != "reproduction" or parent.trial_id is None:
         raise Refused(f"Experiment {experiment_id} reproduces no other; `tenuto diff` compares any two.", "invalid")
+    await door.check_seen(experiment_of(parent.trial_id), f"trial {parent.trial_id}")
     await door.up_to_date()
     view = await door.views.experiment(experiment_id)
     own = trial_id(experiment_id, 1)
@@ -106,6 +107,7 @@ def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:
 
 
 async def _submit(request: Request, door: Gateway, derived: Derived, idempotency_key: str, origin: Origin | None) -> Response:
+    check_place(door, derived.config)
     await check_store(door, derived.config)
     config = await with_owner(door, await with_source(door, derived.config))
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:

@@ -100,7 +100,7 @@ async def _found(door: Gateway, experiment_id: int) -> ExperimentDetail:
 
 
 def _of_record(door: Gateway, experiment: ExperimentDetail) -> dict[str, Any]:
-    return {**asked(door), "experiment_id": experiment.id, "submitter": experiment.user}
+    return {**asked(door), "experiment_id": experiment.id, "submitter": experiment.user, "workspace": experiment.workspace}
 
 
 async def _record(door: Gateway, command: RecordCommand) -> Response:

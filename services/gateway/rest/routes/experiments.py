@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tenuto.kernel import telemetry
+from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import Parent
 from tenuto.services.gateway.adapters.records import Records
@@ -19,6 +21,9 @@ from tenuto.services.gateway.commands import (
     ResumeExperiment,
     SubmitExperiment,
 )
+from tenuto.services.gateway.decide import workspaces as places
+from tenuto.services.gateway.policies.access import workspace_of
+from tenuto.services.gateway.policies.acting import forked
 from tenuto.services.gateway.projections.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.projections.views import (
     CheckpointView,
@@ -30,7 +35,7 @@ from tenuto.services.gateway.projections.views import (
     ValidationView,
 )
 from tenuto.services.gateway.rest.bodies import ChangeBody, Done, Submitted
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, once
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, once, written
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import (
     AfterBatches,
@@ -85,8 +90,10 @@ async def submit(
 ) -> Response:
     """Submit an experiment. The same `Idempotency-Key` again gives the same experiment, not a second one."""
     submission = await receive(request, door)
-    await check_store(door, submission.config)
-    config, context = await with_owner(door, await with_source(door, submission.config)), submission.context
+    resolved = submission.resolved
+    check_place(door, resolved.config)
+    await check_store(door, resolved.config)
+    config, context = await with_owner(door, await with_source(door, resolved.config)), submission.context
     seed = config.reproducibility.experiment_seed
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
         command = SubmitExperiment(
@@ -97,6 +104,8 @@ async def submit(
             context_size_bytes=context.size_bytes,
             origin=submission.origin,
             trace=trace,
+            layers=resolved.layers,
+            sent_hash=resolved.sent_hash,
         )
         return await submitted(door, command)
 
@@ -104,11 +113,11 @@ async def submit(
 @router.get("/experiments", response_model=list[ExperimentView])
 async def list_experiments(request: Request, door: Door, query: Annotated[ExperimentQuery, Query()]) -> Response:
     """The newest first, or as `sort` and `order` say."""
-    search = query.search()
+    search = query.search(door.sight().hidden)
     found, place = await door.views.experiments(search, query.limit)
     count = await door.views.count_experiments(search) if query.total else None
     onward = next_page(request, cursor=query.cursor_of(place)) if place is not None else {}
-    return answer(found, headers={**onward, **total(count)})
+    return written(found, headers={**onward, **total(count)})
 
 
 @router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)
@@ -120,6 +129,8 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
     if submitted is not None and (parent := submitted.parent) is not None:
         origin = parent.trial_id or str(parent.experiment_id)
         found = found.model_copy(update={"relation": parent.relation, "parent_id": origin})
+    if submitted is not None:
+        found = found.model_copy(update={"layers": submitted.layers})
     return answer(found)
 
 
@@ -184,6 +195,24 @@ async def checkpoints(
     return await _of(door, experiment_id, rows, onward_of_checkpoints(request, rows))
 
 
+def check_place(door: Gateway, config: ExperimentConfig) -> None:
+    """Whether the asker may submit there, with what the token is limited to. Raises Refused."""
+    state, subject = door.loop.state, door.subject()
+    places.check_place(state, subject, config.resources.workspace, config.project)
+    if subject.workspace:  # the forks of its rules are made later, when nobody shows a token
+        for rule in config.automation:
+            fork = forked(config, rule) if rule.do == "fork" else None
+            if fork is not None:
+                places.check_place(state, subject, fork.resources.workspace, fork.project)
+
+
+async def stored_bytes(door: Gateway, workspace: str) -> int | None:
+    """Of the workspace's checkpoints; None where it has no limit of them."""
+    await door.users_known()
+    limited = workspace_of(door.loop.state.access, workspace).storage_bytes_max
+    return await door.views.stored_bytes(workspace) if limited else None
+
+
 async def _of(door: Gateway, experiment_id: int, rows: Any, headers: Mapping[str, str] | None = None) -> Response:
     if not rows and not await door.views.exists(experiment_id):
         raise not_found(f"experiment {experiment_id}")
@@ -192,11 +221,13 @@ async def _of(door: Gateway, experiment_id: int, rows: Any, headers: Mapping[str
 
 async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
     """The recorded experiment, submitted now or earlier with the same key. Raises DoorError if that was another experiment."""
-    [event] = await door.carry_out(command)
+    stored = await stored_bytes(door, command.config.resources.workspace)
+    [event] = await door.carry_out(replace(command, stored_bytes=stored))
     data = event.data
     assert isinstance(data, ExperimentSubmitted)
-    asked_for = (command.config, command.context_hash, _place(command.parent))
-    if (data.config, data.context_hash, _place(data.parent)) != asked_for:
+    # The same text is the same request, whatever a template or default that stands under it says by now.
+    same = data.config == command.config or (command.sent_hash and data.sent_hash == command.sent_hash)
+    if not same or (data.context_hash, _place(data.parent)) != (command.context_hash, _place(command.parent)):
         raise DoorError(
             "conflict",
             f"This Idempotency-Key was used for experiment {data.experiment_id}, which has another configuration, code or "

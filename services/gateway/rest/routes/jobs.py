@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from nats.errors import Error as NatsError
 
 from tenuto.schemas import subjects
-from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
-from tenuto.schemas.queue import QueueAnswer, QueueQuestion, ShareRow
+from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.queue import POSITION_MAX, PastAnswer, PastQuestion, QueueAnswer, QueueQuestion, ShareRow
+from tenuto.services.gateway.adapters.earlier import NoAnswer
 from tenuto.services.gateway.commands import (
     CloseSlots,
     ClusterCommand,
@@ -20,26 +21,68 @@ from tenuto.services.gateway.commands import (
     SetShare,
     TokenCommand,
 )
+from tenuto.services.gateway.rest import paging
+from tenuto.services.gateway.rest.anonymous import as_seen, experiments_on, past_agents_as_seen
 from tenuto.services.gateway.rest.bodies import Done, MoveBody, Recorded
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.listing import Cursor
+from tenuto.services.gateway.rest.paging import next_page, read_cursor
 
 router = APIRouter(tags=["queue"])
 PoolName = Annotated[str, Path(pattern=NAME_PATTERN)]
+At = Annotated[int, Query(ge=1, le=2**62, description="Position of the log: the answer is as it was after that event.")]
 OwnerName = Annotated[str, Path(min_length=1, max_length=256)]
 ANSWER_SECONDS_MAX = 5.0
 """An answer takes milliseconds; a scheduler that reads the log anew has nothing to say before it has done so."""
+CLUSTER_ROWS_MAX = 200
+"""The page draws their shares; whoever wants more of a queue asks for the queue."""
 SILENT = "The scheduler does not answer right now; try again in a few seconds. Training goes on meanwhile."
 
 
 @router.get("/jobs", response_model=QueueAnswer)
 async def jobs(
+    request: Request,
     door: Door,
     pool: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+    cursor: Cursor = None,
+    at: At | None = None,
 ) -> Response:
-    """Experiments that hold slots of each pool and those that wait, in the order of the queue, each with the reason."""
-    return answer(await _queue(door, QueueQuestion(pool=pool, rows_max=limit)))
+    """Experiments that hold slots of each pool and those that wait, in the order of the queue, each with the reason. The queue
+    moves on between two pages, if it is not asked for `at` a position: an experiment may be on both, or on none."""
+    after_pool, after_position = ("", 0) if cursor is None else read_cursor(cursor, (str, int))
+    if not 0 <= after_position <= POSITION_MAX:
+        read_cursor("", ())  # says that it is of another list
+    question = QueueQuestion(pool=pool, rows_max=limit, after_pool=after_pool, after_position=after_position)
+    past = None if at is None else PastQuestion(position=at, queue=question)
+    found = await _queue(door, question) if past is None else (await _past(door, past)).queue
+    onward = {}
+    if found.more:
+        last = max((item.rows[-1] for item in found.pools if item.rows), key=lambda row: row.pool)
+        onward = next_page(request, cursor=paging.cursor(last.pool, last.position))
+    return answer(as_seen(found, door.sight()), headers=onward)
+
+
+@router.get("/cluster", response_model=PastAnswer)
+async def cluster(door: Door, at: At) -> Response:
+    """The cluster at an earlier moment, from the log alone: agents with their slots and who was on them, pools, shares, and the
+    first experiments of the queues."""
+    found = await _past(door, PastQuestion(position=at, queue=QueueQuestion(rows_max=CLUSTER_ROWS_MAX), agents=True))
+    seen = door.sight()
+    queue = as_seen(found.queue, seen)
+    if seen.everything:
+        return answer(found)
+    hidden = None if seen.nothing else await door.views.hidden_among(experiments_on(found.agents), seen.hidden)
+    agents = past_agents_as_seen(found.agents, hidden)
+    return answer(found.model_copy(update={"queue": queue, "agents": agents}))
+
+
+async def _past(door: Gateway, question: PastQuestion) -> PastAnswer:
+    try:
+        return await door.earlier.at(door.ask, question, asking())
+    except NoAnswer as error:
+        raise DoorError(error.code, str(error), "at") from error
 
 
 async def _queue(door: Gateway, question: QueueQuestion) -> QueueAnswer:
@@ -59,6 +102,7 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
         raise DoorError("invalid", "Give either ahead_of or behind: the experiment beside which it should be.", "ahead_of")
     other = body.ahead_of if body.ahead_of is not None else body.behind
     assert other is not None
+    await door.check_seen(other)
     command = MoveExperiment(**asked(door), experiment_id=experiment_id, other_id=other, behind=body.ahead_of is None)
     events = await door.carry_out(command)
     return answer(Done(id=experiment_id, changed=bool(events)))
@@ -74,7 +118,7 @@ async def set_policy(door: Door, pool: PoolName, body: PolicySettings) -> Respon
 @router.get("/shares", response_model=list[ShareRow])
 async def shares(door: Door) -> Response:
     """Weights and quotas that were set, and who else uses slots."""
-    return answer((await _queue(door, QueueQuestion(rows_max=1))).shares)
+    return answer(as_seen(await _queue(door, QueueQuestion(rows_max=1)), door.sight()).shares)
 
 
 @router.put("/shares/{owner}/{name}", response_model=Recorded)

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Response
 
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.projections.common import numbers
-from tenuto.services.gateway.rest.comparing import Comparing
+from tenuto.services.gateway.rest.comparing import REFERENCE, Comparing
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
-from tenuto.services.gateway.rest.errors import not_found
+from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.record_views import DiffView, StartView, TrialRecordView
 from tenuto.services.gateway.rest.routes.trials import TrialId
 
@@ -26,6 +26,10 @@ def comparing(door: Gateway) -> Comparing:
 async def diff(door: Door, a: Reference, b: Reference) -> Response:
     """Differences between two experiments or trials, the likely cause of different results first, and those of the results."""
     await door.up_to_date()
+    for reference in (a, b):
+        experiment_id = reference.partition("-")[0]
+        if REFERENCE.fullmatch(reference):
+            await door.check_seen(int(experiment_id))
     return answer(await comparing(door).diff(a, b))
 
 
@@ -34,6 +38,8 @@ async def record(door: Door, trial_id: TrialId) -> Response:
     """Each start of a trial: its environment, and the data that it declared."""
     records, experiment_id = Records(door.log), numbers(trial_id)[0]
     submitted, requested = await records.submitted(experiment_id), await records.requested(trial_id)
+    if submitted is None and await door.views.trial(trial_id) is not None:
+        raise DoorError("not_found", f"Trial {trial_id} is an unmanaged run: no environment and no data of it are on record.")
     if submitted is None or requested is None:
         raise not_found(f"trial {trial_id}")
     starts = await records.starts(trial_id)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path, Response
 
 from tenuto.kernel.secrets import PER_USER_MAX
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.environment import SECRET_NAME_PATTERN
 from tenuto.schemas.config.errors import ConfigError, Problem
-from tenuto.schemas.config.experiment import SECRET_NAME_PATTERN
 from tenuto.services.gateway.commands import NoteSecretKey
 from tenuto.services.gateway.rest.bodies import SecretBody
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking

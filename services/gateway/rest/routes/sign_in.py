@@ -16,7 +16,7 @@ from tenuto.services.gateway.rest.bodies import LoginBody, PasswordBody, Recorde
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking_token
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
-from tenuto.services.gateway.rest.routes.users import UserName
+from tenuto.services.gateway.rest.routes.users import UserName, check_unlimited
 from tenuto.services.gateway.rest.user_views import SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
@@ -86,6 +86,7 @@ async def logout(request: Request, door: Door) -> Response:
 async def set_password(door: Door, name: UserName, body: PasswordBody) -> Response:
     """Sets another user's password, who has to choose an own one at the next sign-in. Users change theirs by `POST /login` with
     `new_password`."""
+    check_unlimited()
     await _check_strong(door, body.password, name, "password")
     return await _replace(door, name, body.password)
 

@@ -22,7 +22,7 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.routes.sign_in import NO_STORE, session_end, session_seconds
-from tenuto.services.gateway.rest.routes.users import UserName
+from tenuto.services.gateway.rest.routes.users import UserName, check_unlimited
 from tenuto.services.gateway.rest.user_views import SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
@@ -116,6 +116,7 @@ async def take(door: Door, body: SsoTokenBody) -> Response:
 @router.put("/users/{name}/link", response_model=Recorded)
 async def link(door: Door, name: UserName) -> Response:
     """The user is whoever the provider of identities next sends with this name, and stays that one whatever the name."""
+    check_unlimited()
     return await record(door, LinkUser(**asked(door), name=name))
 
 

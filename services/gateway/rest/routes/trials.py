@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.services.gateway.policies.pareto import Goal, front, measured
-from tenuto.services.gateway.projections.common import numbers
+from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
 from tenuto.services.gateway.projections.queries import POINTS_MAX
 from tenuto.services.gateway.projections.views import (
     FrontTrialView,
@@ -24,7 +24,7 @@ from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import LogQuery, onward_by_batches
 
 router = APIRouter(tags=["trials"])
-TrialId = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
+TrialId = Annotated[str, Path(pattern=f"^{TRIAL_ID.pattern}$")]
 Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
 
 
@@ -76,7 +76,7 @@ async def pareto(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]
     found = await door.views.experiment(experiment_id)
     if found is None:
         raise not_found(f"experiment {experiment_id}")
-    searcher = found.config["searcher"]
+    searcher = found.config.get("searcher", {})  # of unmanaged runs there is none
     if not searcher.get("objectives"):
         message = f"Experiment {experiment_id} compares {found.metric} only: a Pareto front needs searcher.objectives (nsga2)."
         raise DoorError("conflict", message)

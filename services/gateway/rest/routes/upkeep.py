@@ -23,7 +23,9 @@ async def parked(
     limit: Annotated[int, Query(ge=1, le=PARKED_PAGE_MAX)] = PARKED_PAGE_MAX,
 ) -> Response:
     """Events and reports that could not be handled, in the order in which they were parked. `after`: the last number of the page
-    before."""
+    before. Where there are private workspaces that you do not see, none: reports quote what they are about."""
+    if door.sight().hidden:
+        return answer([])
     found = await door.upkeep.parked(after, limit)
     return answer(found, headers=next_page(request, after=found[-1].number) if len(found) == limit else {})
 
@@ -48,7 +50,7 @@ async def retry(door: Door, number: Number) -> Response:
 
 
 async def _found(door: Gateway, number: int) -> ParkedDetail:
-    item = await door.upkeep.parked_item(number)
+    item = None if door.sight().hidden else await door.upkeep.parked_item(number)
     if item is None:
         raise not_found(f"parked item {number}")
     return item

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from heapq import nsmallest
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.commands import CreateToken, CreateUser, RemoveUser, RevokeToken
 from tenuto.services.gateway.decide import decide
+from tenuto.services.gateway.policies.access import role_permissions
+from tenuto.services.gateway.projections.queries import PAGE_MAX
 from tenuto.services.gateway.rest.bodies import NewTokenBody, NewUserBody, Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking, asking_token
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.paging import next_page
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token, User
@@ -34,14 +38,24 @@ async def whoami(door: Door) -> Response:
 
 
 @router.get("/users", response_model=list[UserView])
-async def users(door: Door) -> Response:
-    state = door.loop.state
-    return answer([UserView(name=ADMIN, admin=True), *(_user_view(state.users[name]) for name in sorted(state.users))])
+async def users(
+    request: Request,
+    door: Door,
+    after: Annotated[str, Query(max_length=256, description="Name of the last one that you have.")] = "",
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+) -> Response:
+    """By name, the admin first."""
+    known = door.loop.state.users
+    names = nsmallest(limit + 1, (name for name in known if name > after))  # of ten thousand only these are looked at further
+    found = [_user_view(known[name]) for name in names[:limit]]
+    onward = next_page(request, after=names[limit - 1]) if len(names) > limit else {}
+    return answer([*([] if after else [UserView(name=ADMIN, admin=True)]), *found], headers=onward)
 
 
 @router.post("/users", response_model=NewUserView, status_code=201)
 async def create(door: Door, body: NewUserBody) -> Response:
     """Makes a user and a token. This answer is the only place where the token is ever shown."""
+    check_unlimited()
     token = tokens.make()
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
@@ -80,7 +94,15 @@ async def list_tokens(door: Door, name: UserName) -> Response:
 @router.post("/users/{name}/tokens", response_model=NewTokenView, status_code=201)
 async def create_token(door: Door, name: UserName, body: NewTokenBody) -> Response:
     """One more token. This answer is the only place where it is ever shown."""
-    return await _create(door, name, body.label, _expires_us(door, body.expires_days))
+    if body.role is not None and body.permissions is not None:
+        raise DoorError("invalid", "role and permissions exclude each other: name one of them.", "permissions")
+    permissions = body.permissions
+    if body.role is not None:
+        permissions = tuple(sorted(role_permissions(door.loop.state.access, body.role)))
+        if not permissions:
+            raise not_found(f"role {body.role}")
+    limits: dict[str, Any] = {"permissions": permissions, "workspace": body.workspace or ""}
+    return await _create(door, name, body.label, _expires_us(door, body.expires_days), **limits)
 
 
 @router.post("/users/{name}/tokens/{token_id}/rotate", response_model=NewTokenView, status_code=201)
@@ -95,26 +117,55 @@ async def revoke(door: Door, name: UserName, token_id: TokenId) -> Response:
     return await record(door, RevokeToken(**asked(door), owner=name, token_id=token_id))
 
 
-async def _create(door: Gateway, owner: str, label: str, expires_us: int | None, replaces_id: str = "") -> Response:
-    token = tokens.make()
+async def _create(
+    door: Gateway,
+    owner: str,
+    label: str,
+    expires_us: int | None,
+    replaces_id: str = "",
+    **limits: Any,
+) -> Response:
+    token, shown = tokens.make(), asking_token()
     given = tokens.hash_of(f"Bearer {token}")
     command = CreateToken(
-        **asked(door), owner=owner, token_hash=given, label=label, expires_us=expires_us, replaces_id=replaces_id
+        **asked(door),
+        owner=owner,
+        token_hash=given,
+        label=label,
+        expires_us=expires_us,
+        replaces_id=replaces_id,
+        limited_to=None if shown is None else shown.permissions,
+        shown_workspace="" if shown is None else shown.workspace,
+        **limits,
     )
     await door.carry_out(command)
-    made = NewTokenView(
-        id=given[:TOKEN_ID_CHARACTERS], label=label, created_us=command.time_us, expires_us=expires_us, token=token
+    made = door.loop.state.tokens.get(given)
+    view = NewTokenView(
+        id=given[:TOKEN_ID_CHARACTERS],
+        label=label,
+        created_us=command.time_us,
+        expires_us=expires_us,
+        permissions=None if made is None else made.permissions,
+        workspace=(made.workspace or None) if made is not None else None,
+        token=token,
     )
-    return answer(made, 201)
+    return answer(view, 201)
+
+
+def check_unlimited() -> None:
+    """Raises DoorError: who is made, or gets a password, may do more than a limited token."""
+    shown = asking_token()
+    if shown is not None and shown.is_limited:
+        raise DoorError("forbidden", f"The token {shown.id} is limited, and a user may do more: use one that is not.")
 
 
 def _expires_us(door: Gateway, days: float | None) -> int | None:
     """When a new token ends. Raises DoorError where a user who is no admin wants it to live longer than those of this cluster do,
     or longer than the one that was shown: a token that was stolen, or made for a day, must not live on in others."""
-    usual, now_us = door.settings.token_days, door.clock.now_us()
+    usual, now_us, shown = door.settings.token_days, door.clock.now_us(), asking_token()
     wanted = usual if days is None else days
     expires_us = now_us + int(wanted * DAY_US) if wanted else None
-    if door.loop.state.may_all(asking()):
+    if door.loop.state.may_all(asking()) and (shown is None or not shown.is_limited):
         return expires_us
     if usual and (not wanted or wanted > usual):
         raise DoorError(
@@ -122,8 +173,8 @@ def _expires_us(door: Gateway, days: float | None) -> int | None:
             f"Tokens of this cluster live for {usual:g} days at most (TENUTO_TOKEN_DAYS); ask an admin.",
             "expires_days",
         )
-    shown = asking_token()
     end_us = shown.expires_us if shown is not None else None
+    # Whoever has just signed in is not somebody who found a token.
     if shown is not None and shown.session and now_us - shown.created_us < FRESH_US:
         return expires_us
     if end_us is None or (expires_us is not None and expires_us <= end_us):
@@ -146,6 +197,8 @@ def _view(token: Token, used_us: int | None = None) -> TokenView:
         expires_us=token.expires_us,
         session=token.session,
         used_us=used_us,
+        permissions=token.permissions,
+        workspace=token.workspace or None,
     )
 
 

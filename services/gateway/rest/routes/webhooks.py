@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
@@ -22,9 +22,12 @@ from tenuto.services.gateway.commands import (
 from tenuto.services.gateway.decide.webhooks import own
 from tenuto.services.gateway.policies.notice_state import Webhook
 from tenuto.services.gateway.projections.views import WebhookTroubleView
+from tenuto.services.gateway.rest import paging
 from tenuto.services.gateway.rest.bodies import Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.listing import Cursor
+from tenuto.services.gateway.rest.paging import next_page, read_cursor
 from tenuto.services.gateway.rest.webhook_views import (
     ChangedWebhookBody,
     DeliveryView,
@@ -48,10 +51,10 @@ TROUBLES_MAX = 20
 
 @router.get("/webhooks", response_model=list[WebhookView])
 async def webhooks(door: Door) -> Response:
-    """Of all users."""
+    """Of all users; where there are private workspaces that you do not see, your own."""
     await door.users_known()
     known = door.loop.state.notices.webhooks
-    return answer([_view(door, known[name]) for name in sorted(known)])
+    return answer([_view(door, known[name]) for name in sorted(known) if _is_seen(door, known[name])])
 
 
 @router.post("/webhooks", response_model=NewWebhookView, status_code=201)
@@ -121,7 +124,7 @@ async def explanation(
     if (event_id is None) == (position is None):
         raise DoorError("invalid", "Give either event_id or position of the event.", "event_id")
     event = await door.log.find(event_id) if event_id is not None else await _at(door, position or 0)
-    if event is None:
+    if event is None or not await door.seen_events.judge(door.subject)([event]):
         raise not_found(f"event {event_id or position}")
     found = await explain(door.log, name, event)
     view = ExplanationView(
@@ -189,12 +192,20 @@ async def rotate(door: Door, name: WebhookName, body: RotateBody) -> Response:
 
 
 @router.get("/webhooks/{name}/deliveries", response_model=list[DeliveryView])
-async def deliveries(door: Door, name: WebhookName, limit: Annotated[int, Query(ge=1, le=DELIVERIES_MAX)] = 100) -> Response:
+async def deliveries(
+    request: Request,
+    door: Door,
+    name: WebhookName,
+    limit: Annotated[int, Query(ge=1, le=DELIVERIES_MAX)] = 100,
+    cursor: Cursor = None,
+) -> Response:
     """What became of its notices, the newest first."""
     await door.users_known()
     webhook = _found(door, name)
-    found = [DeliveryView(**item) for item in await door.delivery_record.of(name, webhook.created_us, limit)]
-    return answer(found)
+    behind = None if cursor is None else read_cursor(cursor, (int,))[0]
+    items, place = await door.delivery_record.of(name, webhook.created_us, limit, behind)
+    onward = {} if place is None else next_page(request, cursor=paging.cursor(place))
+    return answer([DeliveryView(**item) for item in items], headers=onward)
 
 
 @router.post("/webhooks/{name}/redeliver", response_model=RedeliveredView, status_code=202)
@@ -213,7 +224,7 @@ async def redeliver(door: Door, name: WebhookName, body: RedeliverBody | None = 
 def troubles(door: Gateway) -> tuple[WebhookTroubleView, ...]:
     """Webhooks that somebody should look at."""
     known = door.loop.state.notices.webhooks
-    views = (_view(door, known[name]) for name in sorted(known))
+    views = (_view(door, known[name]) for name in sorted(known) if _is_seen(door, known[name]))
     found = [item for item in views if item.parked or item.answer or item.next_us]
     return tuple(
         WebhookTroubleView(name=item.name, waiting=item.waiting, parked=item.parked, answer=item.answer)
@@ -223,9 +234,14 @@ def troubles(door: Gateway) -> tuple[WebhookTroubleView, ...]:
 
 def _found(door: Gateway, name: str) -> Webhook:
     webhook = door.loop.state.notices.webhooks.get(name)
-    if webhook is None:
+    if webhook is None or not _is_seen(door, webhook):
         raise not_found(f"webhook {name}")
     return webhook
+
+
+def _is_seen(door: Gateway, webhook: Webhook) -> bool:
+    """Notices quote what they are about, so of others they are for those who see every workspace."""
+    return door.shows_own(webhook.owner) or not door.sight().hidden
 
 
 def _own(door: Gateway, name: str) -> Webhook:

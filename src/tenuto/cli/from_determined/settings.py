@@ -78,6 +78,9 @@ def convert_optimizations(given: dict[str, Any], notes: Notes) -> dict[str, Any]
 def convert_environment(given: dict[str, Any], notes: Notes) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value not in (None, [], {}, False)}
     variables = _variables(given.pop("environment_variables", None), notes)
+    if "image" in given:
+        sentence = "a trial runs in the Python environment of its agent; to run it in an image, set environment.image here"
+        notes.left_out("environment.image", sentence, given.pop("image"))
     _left_out("environment", {name: value for name, value in given.items() if name != "registry_auth"}, notes)
     if "registry_auth" in given:  # its value is a password
         notes.left_out("environment.registry_auth", FIELDS["environment.registry_auth"].removeprefix("leave it out: "))

@@ -43,7 +43,7 @@ def convert_space(
 
 def _leaf(path: str, leaf: dict[str, Any], notes: Notes, grid: bool) -> Any:
     kind = leaf["type"]
-    if kind not in FIELDS:
+    if not isinstance(kind, str) or kind not in FIELDS:
         notes.refused(f"{path}.type", f"is none of Determined's types: {', '.join(FIELDS)}", kind)
         return None
     for name in sorted(set(leaf) - FIELDS[kind]):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from tenuto.client import showing
 from tenuto.client.aio.checkpoints import AsyncCheckpoint
 from tenuto.client.aio.door import AsyncDoor
 from tenuto.client.aio.pauses import sleep
 from tenuto.client.aio.trials import AsyncTrial, Kind, log_lines, metric_table
-from tenuto.client.errors import NotCompleted, Refused, TimedOut
+from tenuto.client.errors import ClientError, NotCompleted, Refused, TimedOut
 from tenuto.client.events import ENDED, Event
 from tenuto.client.messages import items, new_key
 from tenuto.client.tables import Table, of_rows
@@ -30,6 +31,25 @@ class AsyncExperiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the cluster said of it when it was asked last."""
+        data = self.data
+        title = f"Experiment {self.id}: {data['name']}" if "name" in data else f"Experiment {self.id}"
+        best = data.get("best_trial_id")
+        rows = [
+            ("state", data.get("state", "submitted")),
+            ("error", data.get("error")),
+            ("search", f"{data['method']} for {data['metric']}" if data.get("metric") else None),
+            ("trials", data.get("trials") or None),
+            ("best", f"trial {best} with {data['metric']} {data['best_metric']:.6g}" if best else None),
+            ("labels", ", ".join(data.get("labels") or ()) or None),
+            ("note", data.get("note") or None),
+            ("user", data.get("user")),
+            ("submitted", showing.when(data.get("submitted_us"))),
+            ("ended", showing.when(data.get("ended_us"))),
+        ]
+        return showing.facts(title, rows)
 
     @property
     def id(self) -> int:
@@ -74,7 +94,9 @@ class AsyncExperiment:
 
     async def follow(self, after: int = 0, *, timeout_seconds: float | None = None) -> AsyncIterator[Event]:
         """Its events behind a position, as they come, until it has ended; a lost connection is made again. Raises TimedOut."""
-        await self._door.wait_get(f"/experiments/{self.id}")  # says so at once if there is no such experiment
+        self.data = await self._door.wait_get(f"/experiments/{self.id}")  # says so at once if there is no such experiment
+        if self.data["state"] == "unmanaged":
+            raise ClientError(f"Experiment {self.id} has unmanaged runs, and no end: their programs end them one by one.")
         events = self._door.follow(after, self.id, timeout_seconds=timeout_seconds)
         try:
             async for told, _ in events:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
+from tenuto.client import showing
 from tenuto.client.aio.checkpoints import AsyncCheckpoint, best
 from tenuto.client.aio.door import AsyncDoor
 from tenuto.client.errors import Refused
@@ -24,6 +25,21 @@ class AsyncTrial:
 
     def __repr__(self) -> str:
         return f"Trial({self.id!r}, {self.state})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the cluster said of it when it was asked last."""
+        data = self.data
+        rows = [
+            ("state", self.state),
+            ("error", self.error),
+            ("batches", data["batches"]),
+            ("best metric", self.best_metric),
+            *((f"hyperparameters.{name}", value) for name, value in self.hyperparameters.items()),
+            ("last decision", data.get("reason") or None),
+            ("requested", showing.when(data["requested_us"])),
+            ("ended", showing.when(data["ended_us"])),
+        ]
+        return showing.facts(f"Trial {self.id}", rows)
 
     @property
     def id(self) -> str:

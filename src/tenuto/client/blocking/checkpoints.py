@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto.client import files
+from tenuto.client import files, showing
 from tenuto.client.blocking.door import Door
 from tenuto.client.blocking.pauses import aside
 
@@ -20,6 +20,19 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        data = self.data
+        rows = [
+            ("trial", self.trial_id),
+            ("batches", self.batches),
+            ("metric", self.metric),
+            ("size in bytes", f"{self.size_bytes:,}"),
+            ("saved", showing.when(data.get("saved_us"))),
+            ("location", data.get("location")),
+        ]
+        return showing.facts(f"Checkpoint {self.id}", rows)
 
     @property
     def id(self) -> str:

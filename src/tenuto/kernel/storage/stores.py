@@ -6,6 +6,7 @@ of a report cannot choose where a service reads or deletes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from tenuto.kernel.storage.definitions import DEFINITIONS, DirectoryDefinition, StoreDefinition
 from tenuto.kernel.storage.opening import open_store
 from tenuto.kernel.storage.store import Store, StoreError
+from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.storage import SHARED_STORE, STORE_NAME
 from tenuto.schemas.ids import experiment_of
 
@@ -57,7 +59,7 @@ class Stores:
     file: Path | None = None
     """File with the operator's declarations. None: no declarations."""
     given: Mapping[str, StoreDefinition] = field(default_factory=dict)
-    """Declarations that an agent handed to this worker."""
+    """Declarations that the launcher handed to this agent, or the agent to this worker."""
     _read: tuple[tuple[int, int, int], dict[str, StoreDefinition]] | None = None
 
     @classmethod
@@ -70,7 +72,7 @@ class Stores:
         shared: dict[str, StoreDefinition] = (
             {SHARED_STORE: DirectoryDefinition(path=str(self.shared.absolute()))} if self.shared is not None else {}
         )
-        return {**self._declared(), **self.given, **shared}
+        return {**self.given, **self._declared(), **shared}  # an agent's own file comes first: it may have other addresses
 
     def open(self, name: str, below: str = "") -> Store:
         """The store from `below` on: a path such as `3/3-7`, or empty for all of it. Makes no request. Raises StoreError."""
@@ -113,6 +115,17 @@ class Stores:
         if self._read is None or self._read[0] != version:
             self._read = (version, read_stores(self.file))
         return self._read[1]
+
+
+def needed_stores(assignment: Assignment) -> set[str]:
+    """Names of the stores that workers need: the experiment's own, and those of checkpoints that they may start from."""
+    sources = [item for item in (assignment.checkpoint, *assignment.earlier_checkpoints) if item is not None]
+    found = {assignment.config.checkpoint_storage.store}
+    for item in sources:
+        with contextlib.suppress(NotOurs):  # the worker says what is wrong with it
+            if (name := located(item.location).store) is not None:
+                found.add(name)
+    return found
 
 
 def stores_of(shared_directory: str, stores_file: str) -> Stores:

@@ -11,7 +11,7 @@ from tenuto.kernel.account import Account, home_variables
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
 from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.runtimes.process.files import RunFiles
+from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, run_mark
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variables
 from tenuto.workers.agent.runtimes.runtime import Work

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from tenuto.kernel.account import Account
-from tenuto.workers.agent.runtimes.process.files import RunFiles
+from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.untrusted_files import is_shortage
 from tenuto.workers.launch.token import hand_down_token

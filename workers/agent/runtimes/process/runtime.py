@@ -13,8 +13,9 @@ from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, ha
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang
 from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process import processes
-from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.process.environment import (
     SUPERVISOR_COMMAND,
     WORKER_COMMAND,
@@ -22,35 +23,28 @@ from tenuto.workers.agent.runtimes.process.environment import (
     common_environment,
     worker_environment,
 )
-from tenuto.workers.agent.runtimes.process.files import read_exit, read_lines
 from tenuto.workers.agent.runtimes.process.processes import Identity, Spawned
 from tenuto.workers.agent.runtimes.process.scratch import Scratch
 from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned
+from tenuto.workers.agent.runtimes.run_directory import RunDirectories
 from tenuto.workers.agent.runtimes.runtime import (
-    Cut,
     Exit,
     Handle,
-    Offsets,
-    Output,
     RuntimeUnavailable,
     StillRunning,
     Work,
 )
-from tenuto.workers.agent.untrusted_files import place, read_foreign
-from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 
 logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
 """After a kill for which the agent had no descriptor left."""
-LOOK_SECONDS = 0.05
-"""Pause between checks whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
 
 
-class ProcessRuntime:
+class ProcessRuntime(RunDirectories):
     def __init__(
         self,
         node: Node,
-        shared: Path,
+        shared: Path | None,
         *,
         slots: tuple[Slot, ...],
         base: Mapping[str, str],
@@ -58,8 +52,8 @@ class ProcessRuntime:
         account: Account | None = None,
         warm_environments_max: int = 0,
     ) -> None:
-        """`shared`: directory that all agents see. `base`: environment that workers inherit. `account`: account of the
-        workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
+        """`shared`: directory that all agents see; None: there is none. `base`: environment that workers inherit. `account`:
+        account of the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
         self.host = Host(node, slots, self._endpoint.address, base, tuple(command), account)
@@ -80,6 +74,13 @@ class ProcessRuntime:
     @property
     def endpoint(self) -> UnixEndpoint:
         return self._endpoint
+
+    def files(self, allocation_id: str) -> RunFiles:
+        return self.host.files(allocation_id)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("process",)
 
     @property
     def separate_account(self) -> bool:
@@ -114,6 +115,8 @@ class ProcessRuntime:
 
     async def prepare(self, work: Work) -> None:
         """Makes the run's directories. The run's own is given away last: until then no other account can put anything into it."""
+        if (image := work.assignment.config.environment.image) is not None:  # granted when the agent still had containers
+            raise OSError(f"this agent runs no images (TENUTO_DOCKER_URL is not set), and the trial needs {image}")
         directory = self.host.files(work.allocation_id).directory
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(mode=0o700, parents=True)
@@ -164,26 +167,6 @@ class ProcessRuntime:
             raise StillRunning("its processes cannot be killed; their slots stay taken")
         return read_exit(self.host.files(allocation_id))
 
-    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool, cut: Cut = len) -> Output:
-        files = self.host.files(allocation_id)
-        if rank is not None:
-            files = files.of_rank(rank)
-        out = read_lines(files.stdout, offsets[0], final=final, owner=files.owner, cut=cut)
-        err = read_lines(files.stderr, offsets[1], final=final, owner=files.owner, cut=cut)
-        return Output(out.texts, err.texts, (out.offset, err.offset))
-
-    async def opened_rendezvous(self, allocation_id: str) -> str:
-        files = self.host.files(allocation_id)
-        path = files.directory / RENDEZVOUS_FILE
-        while not path.exists():  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(LOOK_SECONDS)
-        return read_foreign(path, files.owner)
-
-    async def place_rendezvous(self, allocation_id: str, address: str) -> None:
-        path = self.host.files(allocation_id).directory / RENDEZVOUS_FILE
-        if path.parent.is_dir() and not path.exists():
-            place(path, address)
-
     async def clean(self, allocation_id: str) -> None:
         self._temporary.pop(allocation_id, None)
         await asyncio.to_thread(self._remove, allocation_id)  # may be gigabytes
@@ -195,18 +178,23 @@ class ProcessRuntime:
     def _admit(self, account: Account) -> None:
         """Prepares directories for processes of another account. Raises RuntimeUnavailable."""
         os.umask(0o077)  # files for other accounts are opened explicitly
-        directory, checkpoints = self._node.directory, self._shared / "checkpoints"
+        directory = self._node.directory
         try:
             check_account(account, directory)
             self.host.home.mkdir(mode=0o700, exist_ok=True)
             account.own(self.host.home, 0o700)
-            checkpoints.mkdir(parents=True, exist_ok=True)
-            if not account.can_enter(checkpoints):
-                raise NoAccount(f"Workers cannot run as {account.name}: it may not enter {self._shared}, the shared directory.")
-            hand_over(checkpoints, account)
+            if self._shared is not None:
+                checkpoints = self._shared / "checkpoints"
+                checkpoints.mkdir(parents=True, exist_ok=True)
+                if not account.can_enter(checkpoints):
+                    raise NoAccount(
+                        f"Workers cannot run as {account.name}: it may not enter {self._shared}, the shared directory."
+                    )
+                hand_over(checkpoints, account)
         except NoAccount as error:
             raise RuntimeUnavailable(str(error)) from error
         except OSError as error:
+            places = directory if self._shared is None else f"{self._shared} and {directory}"
             raise RuntimeUnavailable(
-                f"Workers cannot run as {account.name}: {self._shared} and {directory} cannot be prepared for it ({error})."
+                f"Workers cannot run as {account.name}: {places} cannot be prepared for it ({error})."
             ) from error

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account
+from tenuto.workers.agent.runtimes.private_directories import is_ours, make_private, short_directory
 
 VARIABLES = ("TMPDIR", "TEMP", "TMP")
 """Variables that Python and C programs read. A configuration that sets one of them takes precedence."""
@@ -28,23 +27,6 @@ own, and other libraries a little more."""
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """Variable of torch.compile's cache for later processes. By default the cache is in TMPDIR, where no later trial would find
 it."""
-
-
-def short_directory(directory: Path) -> Path:
-    """Directory under the usual temporary directory, for paths that `directory` is too deep for. It is the same for every
-    agent on `directory`."""
-    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-{name}"
-
-
-def make_private(path: Path, *, open_for_passing: bool = False) -> None:
-    """Makes a directory that only this user can write to; in a shared temporary directory, others may have made a directory or
-    a link of that name first. `open_for_passing`: other accounts may pass through to their own directories in it. Raises
-    OSError."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _ours(path):
-        raise PermissionError(f"{path} is not a directory that only this user can write to; remove it, and start the agent again")
-    path.chmod(PASSING if open_for_passing else 0o700)
 
 
 class Scratch:
@@ -72,18 +54,18 @@ class Scratch:
     def remove(self, allocation_id: str) -> None:
         """Removes the directory of an allocation whose processes are gone."""
         shutil.rmtree(self._runs / allocation_id / "tmp", ignore_errors=True)
-        if _ours(self._short.parent):
+        if is_ours(self._short.parent):
             shutil.rmtree(self._short / allocation_id, ignore_errors=True)
 
     def sweep(self, live: Collection[str]) -> None:
         """Removes directories that earlier agents left of runs that no agent carries on."""
-        short = _entries(self._short) if _ours(self._short.parent) else ()
+        short = _entries(self._short) if is_ours(self._short.parent) else ()
         for path in [*_entries(self._runs), *short]:
             if path.name not in live:
                 shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        if not _ours(self._short.parent):
+        if not is_ours(self._short.parent):
             return
         with contextlib.suppress(OSError):  # not empty while workers go on
             self._short.rmdir()
@@ -104,15 +86,6 @@ def kept_variables(account_name: str | None = None) -> dict[str, str]:
         user = f"uid_{os.getuid()}"
     name = re.sub(r'[\\/:*?"<>|]', "_", user)
     return {COMPILED: str(Path(tempfile.gettempdir()) / f"torchinductor_{name}")}
-
-
-def _ours(path: Path) -> bool:
-    """True if the path is a directory, no link, and nobody else can write to it."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _entries(directory: Path) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import Account
 from tenuto.kernel.private_files import private
-from tenuto.workers.agent.runtimes.process.files import RunFiles
+from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, start_time
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework, framework_of
 from tenuto.workers.harness.zygote import MARK_BYTES, Job

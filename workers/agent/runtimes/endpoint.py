@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tenuto.kernel.account import Account
-from tenuto.workers.agent.runtimes.process.scratch import make_private, short_directory
+from tenuto.workers.agent.runtimes.private_directories import make_private, short_directory
 
 SOCKET_PATH_BYTES_MAX = 100
 """Longest path of a socket in the agent's directory; the kernel accepts 107 bytes. A longer path moves to the temporary
@@ -32,6 +32,10 @@ class UnixEndpoint:
     @property
     def address(self) -> str:
         return f"unix:{self._path}"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.address,)
 
     def prepare(self) -> None:
         """Prepares the directory of the socket. Raises OSError."""

@@ -1,0 +1,152 @@
+"""Values that unmanaged runs log, beside MLflow's own server on the same PostgreSQL: `log-batch` by raw requests over one kept
+connection per client, the two servers in turn. The peer has an environment of its own: `pip install mlflow psycopg2-binary`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import httpx
+from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+
+from tenuto.client.target import Target
+from tenuto.embedded.postgres import OWNER
+
+API = "/api/2.0/mlflow"
+START_SECONDS_MAX = 180.0
+METRICS = 10
+"""Names of metrics in a batch."""
+
+
+class Server:
+    """One of the two: its address, and how many values it has taken so far."""
+
+    def __init__(self, name: str, url: str, token: str = "") -> None:
+        self.name, self._url = name, url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.experiment = self._post(httpx, "experiments/create", {"name": f"ingest {time.time()}"})["experiment_id"]
+
+    def _post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
+        answer = client.post(f"{self._url}{API}/{path}", json=body, headers=self._headers, timeout=120)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def log(self, batches: int, values: int) -> None:
+        """One client: a run of its own, batch after batch."""
+        with httpx.Client() as client:
+            run_id = self._post(client, "runs/create", {"experiment_id": self.experiment, "start_time": 1})["run"]["info"][
+                "run_id"
+            ]
+            for number in range(batches):
+                rows = [
+                    {"key": f"metric_{at % METRICS}", "value": at / 7, "timestamp": 1_700_000_000_000 + at, "step": at // METRICS}
+                    for at in range(number * values, (number + 1) * values)
+                ]
+                self._post(client, "runs/log-batch", {"run_id": run_id, "metrics": rows})
+
+    def rate(self, clients: int, batches: int, values: int) -> float:
+        """Values per second of so many clients at once."""
+        began = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            for done in [pool.submit(self.log, batches, values) for _ in range(clients)]:
+                done.result()
+        return clients * batches * values / (time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def peer(program: Path, database_url: str, directory: Path) -> Iterator[str]:
+    """MLflow's server with one worker, as the gateway is one process; yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command = [
+        program,
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--backend-store-uri",
+        database_url,
+    ]
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with (directory / "mlflow.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            until = time.monotonic() + START_SECONDS_MAX
+            while time.monotonic() < until:
+                with contextlib.suppress(httpx.HTTPError):
+                    if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+                        break
+                time.sleep(0.5)
+            else:
+                raise RuntimeError((directory / "mlflow.log").read_text()[-2_000:])
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 15)
+            process.wait()
+
+
+def second_database(cluster: EmbeddedCluster) -> str:
+    """Makes one on the cluster's PostgreSQL; returns its URL in the form of SQLAlchemy."""
+    state = json.loads((cluster.root / "cluster.json").read_text())
+    [pid] = [process["pid"] for name, process in state["processes"].items() if name == "gateway"]
+    given = dict(
+        item.split("=", 1)
+        for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        if item.startswith("TENUTO_DATABASE_URL=")
+    )
+    service = urlsplit(given["TENUTO_DATABASE_URL"])
+    [file] = cluster.root.rglob("owner.password")
+    owner = f"{OWNER}:{file.read_text().strip()}@{service.hostname}:{service.port}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(f"postgresql://{owner}/postgres")
+        await connection.execute("CREATE DATABASE mlflow")
+        await connection.close()
+
+    asyncio.run(create())
+    return f"postgresql+psycopg2://{owner}/mlflow"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mlflow", type=Path, required=True, help="The program `mlflow` of the peer's environment.")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=10, help="Of each client, in each repetition.")
+    options = parser.parse_args()
+    with directory_for_cluster() as directory:
+        cluster = EmbeddedCluster(directory, directory, {})
+        with up(cluster, 1), peer(options.mlflow.absolute(), second_database(cluster), directory) as url:
+            target = Target.find(str(cluster.root))
+            servers = [Server("Tenuto", f"{target.url}/mlflow", target.token), Server("MLflow", url)]
+            for clients, values in ((1, 1_000), (4, 1_000), (1, 10)):
+                rates: dict[str, list[float]] = {server.name: [] for server in servers}
+                for server in servers:
+                    server.rate(1, 1, values)
+                for _ in range(options.repeats):
+                    for server in servers:
+                        rates[server.name].append(server.rate(clients, options.batches, values))
+                medians = {name: statistics.median(found) for name, found in rates.items()}
+                ratios = [a / b for a, b in zip(rates["Tenuto"], rates["MLflow"], strict=True)]
+                shown = ", ".join(f"{name} {median:,.0f} values/s" for name, median in medians.items())
+                print(f"{clients} client(s), {values} values a batch: {shown}; ratio {statistics.median(ratios):.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

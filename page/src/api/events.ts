@@ -1,0 +1,62 @@
+/** What the page of the log asks for. */
+
+import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query'
+import { askedOf, type EventSearch, type Recorded } from '../lib/eventSearch'
+import { parseExact } from '../lib/exactJson'
+import { answered, api } from './client'
+import { onward } from './cluster'
+
+const PAGE_EVENTS = 200
+
+export interface EventPage {
+  events: Recorded[]
+  before: number | undefined
+}
+
+/** Pages of events that fit, the newest first. */
+export const foundEvents = (search: EventSearch) =>
+  infiniteQueryOptions({
+    queryKey: ['events', askedOf(search)],
+    initialPageParam: undefined as number | undefined,
+    queryFn: async ({ pageParam }): Promise<EventPage> => {
+      const query = { ...askedOf(search), limit: PAGE_EVENTS, ...(pageParam !== undefined && { before: pageParam }) }
+      const asked = api.GET('/api/v1/events/search', { params: { query } })
+      const events = (await answered(asked)) as unknown as Recorded[]
+      return { events, before: onward((await asked).response) }
+    },
+    getNextPageParam: (page) => page.before,
+    staleTime: Number.POSITIVE_INFINITY,
+  })
+
+/** Events that fit and are newer than `after`, the newest first. */
+export const newerEvents = (search: EventSearch, after: number) =>
+  queryOptions({
+    queryKey: ['newer events', askedOf(search), after],
+    queryFn: async () => {
+      const query = { ...askedOf(search), limit: PAGE_EVENTS, after }
+      return (await answered(api.GET('/api/v1/events/search', { params: { query } }))) as unknown as Recorded[]
+    },
+  })
+
+interface Links {
+  event: Recorded
+  cause: Recorded | null
+  followers: Recorded[]
+}
+
+/** The event with all digits of its numbers, which people compare with the log; positions and times are small enough. */
+function readLinks(text: string): Links {
+  const links = JSON.parse(text) as Links
+  const exact = parseExact(text) as Links
+  return { ...links, event: { ...links.event, data: exact.event.data } }
+}
+
+export const eventLinks = (position: number) =>
+  queryOptions({
+    queryKey: ['event links', position],
+    queryFn: async () => {
+      const params = { path: { position } }
+      const text = await answered(api.GET('/api/v1/events/{position}/links', { params, parseAs: 'text' }))
+      return readLinks(String(text))
+    },
+  })

@@ -1,0 +1,12 @@
+import { expect, test } from 'vitest'
+import { changes } from './changes'
+
+const BEFORE = { priority: 50, weight: 1, max_slots: 4, max_trials: 8, max_concurrent_trials: null }
+
+test('only what differs is sent; an empty limit of slots takes it away', () => {
+  expect(changes(BEFORE, BEFORE)).toEqual({})
+  expect(changes(BEFORE, { ...BEFORE, priority: 40, max_slots: null, max_trials: null })).toEqual({
+    priority: 40,
+    max_slots: null,
+  })
+})

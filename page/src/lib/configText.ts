@@ -1,0 +1,104 @@
+/** A configuration as YAML that people edit: what they changed, and where in the text an error is. */
+
+import { isMap, isNode, isScalar, isSeq, parseDocument, stringify } from 'yaml'
+
+export type Tree = Record<string, unknown>
+
+/** An error and its place in the text, as offsets. */
+export interface Marked {
+  from: number
+  to: number
+  message: string
+}
+
+export interface Problem {
+  path: string
+  message: string
+}
+
+/** Settings without those that are empty: what a person would write. */
+export function written(config: Tree): string {
+  return stringify(withoutNulls(config), { lineWidth: 110 })
+}
+
+function withoutNulls(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, one]) => one !== null)
+      .map(([name, one]) => [name, withoutNulls(one)]),
+  )
+}
+
+/** The configuration that the text holds, or what is wrong with the text as YAML. */
+export function parsed(text: string): { config: Tree; problems: Marked[] } {
+  const document = parseDocument(text)
+  const problems = document.errors.map(({ pos: [from, to], message }) => ({
+    from,
+    to,
+    message: message.split('\n')[0] ?? message,
+  }))
+  const config: unknown = problems.length === 0 ? document.toJS({ maxAliasCount: 100 }) : {}
+  if (problems.length === 0 && !isTree(config))
+    return {
+      config: {},
+      problems: [{ from: 0, to: text.length, message: 'A configuration is a mapping of names to settings.' }],
+    }
+  return { config: isTree(config) ? config : {}, problems }
+}
+
+const isTree = (value: unknown): value is Tree => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** A value of its own, not a group: the gateway replaces a hyperparameter's range and a length whole. */
+function isWhole(value: Tree): boolean {
+  const names = Object.keys(value)
+  return (
+    typeof value.type === 'string' ||
+    (names.length > 0 && names.every((name) => name === 'batches' || name === 'epochs'))
+  )
+}
+
+/** Only what differs from `before`, in the shape of a configuration. A setting that was taken out becomes null: its default. */
+export function overrides(before: Tree, after: Tree): Tree {
+  const changed: Tree = {}
+  for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
+    const [old, now] = [before[name], after[name]]
+    if (now === undefined) {
+      if (old !== null && old !== undefined) changed[name] = null
+    } else if (isTree(old) && isTree(now) && !isWhole(old) && !isWhole(now)) {
+      const inner = overrides(old, now)
+      if (Object.keys(inner).length > 0) changed[name] = inner
+    } else if (!same(old, now)) changed[name] = now
+  }
+  return changed
+}
+
+function same(a: unknown, b: unknown): boolean {
+  if (a === b) return true
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((one, index) => same(one, b[index]))
+  if (!isTree(a) || !isTree(b)) return false
+  // What the configuration on record says as null is not written.
+  const names = new Set([...Object.keys(a), ...Object.keys(b)])
+  return [...names].every((name) => same(a[name] ?? null, b[name] ?? null))
+}
+
+/** Places of the gateway's errors in the text: of the setting, or of the group that lacks it. */
+export function placed(text: string, problems: readonly Problem[]): Marked[] {
+  const document = parseDocument(text)
+  return problems.map(({ path, message }) => {
+    let node: unknown = document.contents
+    let range: [number, number] = [0, Math.min(text.length, text.indexOf('\n') + 1 || text.length)]
+    for (const name of path.split('.').filter((part) => part !== '')) {
+      const found = isMap(node)
+        ? node.items.find((pair) => isScalar(pair.key) && String(pair.key.value) === name)
+        : undefined
+      const next: unknown = isSeq(node) ? node.items[Number(name)] : found?.value
+      const mark: unknown = found?.key ?? next
+      if (!isNode(mark) || mark.range == null) break
+      const end = isScalar(next) && next.range != null ? next.range[1] : mark.range[1]
+      range = [mark.range[0], end]
+      node = next
+    }
+    return { from: range[0], to: range[1], message: path === '' ? message : `${path}: ${message}` }
+  })
+}

@@ -1,0 +1,39 @@
+import { expect, test } from 'vitest'
+import { type Answer, drawnCurves, followed } from './pictures'
+
+const answer = (whole: boolean, ...curves: Answer['curves']): Answer => ({
+  cursor: 'c',
+  whole,
+  metrics: whole ? ['loss'] : [],
+  curves,
+})
+const piece = (trial_id: string, since: number, batches: number[], values: unknown[]) => ({
+  trial_id,
+  metric: 'loss',
+  since,
+  batches,
+  values,
+  time_us: batches.map((at) => at * 1e6),
+})
+
+test('an answer takes the place of what is known from its begin on, and leaves the other trials', () => {
+  const first = followed(undefined, answer(true, piece('1-2', 0, [0, 5, 9], [1, 2, 3]), piece('1-1', 0, [4], [7])))
+  const second = followed(first, answer(false, piece('1-2', 8, [8, 12], [30, 40])))
+  expect(second.metrics).toEqual(['loss'])
+  expect(drawnCurves(second, 'loss', 'batches')).toEqual({
+    trials: ['1-1', '1-2'],
+    x: [0, 4, 5, 8, 12],
+    y: [
+      [null, 7, null, null, null],
+      [1, null, 2, 30, 40],
+    ],
+  })
+  expect(drawnCurves(second, 'loss', 'time').x).toEqual([0, 5, 8, 12])
+})
+
+test('a whole answer forgets what was known, and what is no number is a gap', () => {
+  const first = followed(undefined, answer(true, piece('1-2', 0, [0], [1])))
+  const second = followed(first, answer(true, piece('1-1', 0, [0, 2], [5, 'NaN'])))
+  expect(drawnCurves(second, 'loss', 'batches')).toEqual({ trials: ['1-1'], x: [0, 2], y: [[5, null]] })
+  expect(drawnCurves(second, 'other', 'batches').trials).toEqual([])
+})

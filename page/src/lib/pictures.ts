@@ -1,0 +1,75 @@
+/** Curves of training metrics as the gateway thins them for a picture, and how they are followed: pure. */
+
+import { byNumber, type Curves } from './curves'
+import { drawable } from './numbers'
+
+export interface Piece {
+  trial_id: string
+  metric: string
+  /** From these batches on, the points take the place of earlier ones. */
+  since: number
+  batches: number[]
+  /** NaN and infinities are strings. */
+  values: unknown[]
+  time_us: number[] | null
+}
+
+export interface Answer {
+  cursor: string
+  /** False: what is missing has not changed since the answer before. */
+  whole: boolean
+  metrics: string[]
+  curves: Piece[]
+}
+
+export interface Pictures {
+  cursor: string
+  metrics: string[]
+  /** By trial and metric. */
+  pieces: ReadonlyMap<string, Piece>
+}
+
+/** What is known after an answer. */
+export function followed(before: Pictures | undefined, answer: Answer): Pictures {
+  const keep = before !== undefined && !answer.whole
+  const pieces = new Map(keep ? before.pieces : [])
+  for (const piece of answer.curves) {
+    const key = `${piece.trial_id} ${piece.metric}`
+    const old = pieces.get(key)
+    pieces.set(key, old === undefined ? piece : joined(old, piece))
+  }
+  return { cursor: answer.cursor, metrics: keep ? before.metrics : answer.metrics, pieces }
+}
+
+function joined(old: Piece, piece: Piece): Piece {
+  const at = old.batches.findIndex((batches) => batches >= piece.since)
+  const end = at < 0 ? old.batches.length : at
+  return {
+    ...piece,
+    batches: [...old.batches.slice(0, end), ...piece.batches],
+    values: [...old.values.slice(0, end), ...piece.values],
+    time_us: piece.time_us && old.time_us && [...old.time_us.slice(0, end), ...piece.time_us],
+  }
+}
+
+/** One metric of all trials with one shared, sorted x. Time counts in seconds from each trial's first point. */
+export function drawnCurves(pictures: Pictures, metric: string, axis: 'batches' | 'time'): Curves {
+  const pieces = [...pictures.pieces.values()].filter((piece) => piece.metric === metric)
+  pieces.sort((a, b) => byNumber(a.trial_id, b.trial_id))
+  const places = pieces.map((piece) => {
+    const times = piece.time_us
+    if (axis === 'batches' || times === null) return piece.batches
+    return times.map((time) => (time - (times[0] ?? 0)) / 1e6)
+  })
+  const x = [...new Set(places.flat())].sort((a, b) => a - b)
+  const indexes = new Map(x.map((at, index) => [at, index]))
+  const y = pieces.map((piece, number) => {
+    const row = new Array<number | null>(x.length).fill(null)
+    places[number]?.forEach((at, index) => {
+      const value = drawable(piece.values[index])
+      if (value !== undefined) row[indexes.get(at) ?? 0] = value
+    })
+    return row
+  })
+  return { trials: pieces.map((piece) => piece.trial_id), x, y }
+}

@@ -1,0 +1,19 @@
+import { useQuery } from '@tanstack/react-query'
+import { Asked } from '../../parts/Asked'
+import { LazyCode } from '../../parts/LazyCode'
+
+const HEIGHT_PX = 600
+
+/** The configuration as YAML. The library for it is loaded when it is first needed. */
+export function LazyConfiguration({ config }: { config: Record<string, unknown> }) {
+  const query = useQuery({
+    queryKey: ['written', config],
+    queryFn: async () => (await import('../../lib/configText')).written(config),
+    staleTime: Number.POSITIVE_INFINITY,
+  })
+  return (
+    <Asked query={query}>
+      {(text) => <LazyCode text={text} label="Configuration" heightPx={HEIGHT_PX} language="yaml" />}
+    </Asked>
+  )
+}

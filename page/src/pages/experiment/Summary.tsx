@@ -1,0 +1,73 @@
+import { Anchor, Group, Progress, Stack, Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import type { ExperimentDetail } from '../../api/openapi'
+import { trials } from '../../api/queries'
+import { shownNumber } from '../../lib/numbers'
+import { progressOf } from '../../lib/progress'
+import { duration, moment, secondsBetween } from '../../lib/time'
+import { Facts } from '../../parts/Facts'
+
+/** How far it is and how long it still takes, its best trial, and the facts around it. */
+export function Summary({ item }: { item: ExperimentDetail }) {
+  const now = Date.now() * 1000
+  const until = item.ended_us ?? now
+  const facts: [string, ReactNode][] = [
+    ['Method', item.method],
+    [`Best ${item.metric}`, <Best key="best" item={item} />],
+    ['User', item.user],
+    ['Pool', item.pool],
+    ['Priority', item.priority],
+    ['Submitted', moment(item.submitted_us)],
+    [item.ended_us == null ? 'Runs for' : 'Took', duration(secondsBetween(item.submitted_us, until))],
+  ]
+  if (item.parent_id) facts.push([`${item.relation ?? 'Made'} of`, <Origin key="of" id={item.parent_id} />])
+  return (
+    <Stack gap="sm">
+      {item.ended_us == null && <Bar item={item} now={now} />}
+      <Facts facts={facts} />
+      {item.description && <Text size="sm">{item.description}</Text>}
+      {item.note && (
+        <Text size="sm" style={{ whiteSpace: 'pre-wrap' }}>
+          {item.note}
+        </Text>
+      )}
+    </Stack>
+  )
+}
+
+function Best({ item }: { item: ExperimentDetail }) {
+  if (item.best_metric == null || item.best_trial_id == null) return '–'
+  return (
+    <>
+      {shownNumber(item.best_metric)}{' '}
+      <Anchor component={Link} to={`/trials/${item.best_trial_id}`} size="sm">
+        trial {item.best_trial_id}
+      </Anchor>
+    </>
+  )
+}
+
+function Origin({ id }: { id: string }) {
+  return (
+    <Anchor component={Link} to={id.includes('-') ? `/trials/${id}` : `/experiments/${id}`} size="sm">
+      {id}
+    </Anchor>
+  )
+}
+
+function Bar({ item, now }: { item: ExperimentDetail; now: number }) {
+  const found = useQuery(trials(item.id)).data
+  if (found === undefined) return null
+  const { part, ended, all, leftSeconds } = progressOf(item, found, now)
+  return (
+    <Group gap="sm">
+      <Progress value={100 * part} w={220} aria-label="Progress" animated={item.state === 'active'} />
+      <Text size="sm">
+        {Math.floor(100 * part)} %, {ended} of {all} trials ended
+        {leftSeconds === undefined ? '' : `, about ${duration(leftSeconds)} left at this pace`}
+      </Text>
+    </Group>
+  )
+}

@@ -1,0 +1,118 @@
+import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
+import { python } from '@codemirror/lang-python'
+import { yaml } from '@codemirror/lang-yaml'
+import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
+import { lintGutter, setDiagnostics } from '@codemirror/lint'
+import { EditorState, type Extension } from '@codemirror/state'
+import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view'
+import { tags } from '@lezer/highlight'
+import { useComputedColorScheme } from '@mantine/core'
+import { useEffect, useRef } from 'react'
+import type { Marked } from '../lib/configText'
+
+interface Props {
+  text: string
+  language: 'python' | 'yaml' | undefined
+  label: string
+  heightPx: number
+  /** Called with each change; without it the text is only read. */
+  onChange?: (text: string) => void
+  /** Errors, shown at their places. */
+  problems?: readonly Marked[]
+}
+
+const LIGHT = { keyword: '#7b3294', text: '#006d2c', number: '#0b5394', comment: '#6c757d', name: '#8a4b08' }
+const DARK = { keyword: '#d8b4fe', text: '#8ce99a', number: '#74c0fc', comment: '#a6a7ab', name: '#ffc078' }
+
+function colors(dark: boolean): Extension {
+  const of = dark ? DARK : LIGHT
+  return syntaxHighlighting(
+    HighlightStyle.define([
+      { tag: [tags.keyword, tags.bool, tags.null], color: of.keyword },
+      { tag: [tags.string, tags.special(tags.string)], color: of.text },
+      { tag: tags.number, color: of.number },
+      { tag: [tags.comment, tags.meta], color: of.comment },
+      {
+        tag: [tags.definition(tags.propertyName), tags.propertyName, tags.function(tags.variableName)],
+        color: of.name,
+      },
+    ]),
+  )
+}
+
+/** Code with its colours and line numbers, to be read or edited. Its own chunk: only pages that show code load it. */
+export default function CodeText({ text, language, label, heightPx, onChange, problems }: Props) {
+  const element = useRef<HTMLDivElement>(null)
+  const view = useRef<EditorView | null>(null)
+  const changed = useRef(onChange)
+  changed.current = onChange
+  const dark = useComputedColorScheme() === 'dark'
+  const editable = onChange !== undefined
+
+  useEffect(() => {
+    const parent = element.current
+    if (parent === null) return
+    const made = new EditorView({
+      parent,
+      state: EditorState.create({
+        doc: text,
+        extensions: [
+          lineNumbers(),
+          history(),
+          drawSelection(),
+          bracketMatching(),
+          keymap.of([...defaultKeymap, ...historyKeymap]),
+          ...(language === 'python' ? [python()] : language === 'yaml' ? [yaml()] : []),
+          ...(editable ? [highlightActiveLine(), lintGutter()] : []),
+          colors(dark),
+          EditorState.readOnly.of(!editable),
+          EditorView.lineWrapping,
+          EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
+          EditorView.updateListener.of((update) => {
+            if (update.docChanged) changed.current?.(update.state.doc.toString())
+          }),
+          EditorView.theme(
+            {
+              '&': { height: `${heightPx}px`, fontSize: '13px' },
+              '.cm-gutters': { backgroundColor: 'transparent', color: 'var(--mantine-color-dimmed)', border: 'none' },
+              '.cm-content': { caretColor: 'var(--mantine-color-text)' },
+              '.cm-activeLine': { backgroundColor: 'rgba(128, 128, 128, 0.12)' },
+            },
+            { dark },
+          ),
+        ],
+      }),
+    })
+    view.current = made
+    return () => {
+      made.destroy()
+      view.current = null
+    }
+  }, [language, label, heightPx, editable, dark])
+
+  useEffect(() => {
+    const made = view.current
+    if (made !== null && made.state.doc.toString() !== text)
+      made.dispatch({ changes: { from: 0, to: made.state.doc.length, insert: text } })
+  }, [text, language, dark, editable])
+
+  useEffect(() => {
+    const made = view.current
+    if (made === null || problems === undefined) return
+    const length = made.state.doc.length
+    const shown = problems.map(({ from, to, message }) => ({
+      from: Math.min(from, length),
+      to: Math.min(Math.max(from, to), length),
+      severity: 'error' as const,
+      message,
+    }))
+    made.dispatch(setDiagnostics(made.state, shown))
+  }, [problems, language, dark, editable])
+
+  return (
+    <div
+      ref={element}
+      style={{ border: '1px solid var(--mantine-color-default-border)', borderRadius: 'var(--mantine-radius-sm)' }}
+    />
+  )
+}

@@ -1,0 +1,50 @@
+"""Links that open the page signed in: each is worth a session once, for a minute, in this process's memory alone."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+LINK_SECONDS = 60.0
+"""A browser opens within seconds."""
+LINKS_PER_USER_MAX = 10
+"""At once; the oldest of the user is worth nothing then."""
+
+
+@dataclass(frozen=True)
+class Link:
+    user: str
+    asked_by: str
+    """SHA-256 of the token of the session that asked for it. Empty: the cluster's own."""
+    ends_us: int | None
+    """When that session ends. None: it does not by itself."""
+    until: float
+
+
+class PageLinks:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._links: dict[bytes, Link] = {}
+
+    def make(self, user: str, asked_by: str, ends_us: int | None) -> str:
+        """The code of a new link."""
+        code, now = secrets.token_urlsafe(32), self._now()
+        self._links = {key: link for key, link in self._links.items() if link.until > now}
+        own = [key for key, link in self._links.items() if link.user == user]
+        for key in own[: max(0, len(own) - LINKS_PER_USER_MAX + 1)]:
+            del self._links[key]
+        self._links[_hashed(code)] = Link(user, asked_by, ends_us, now + LINK_SECONDS)
+        return code
+
+    def take(self, code: str) -> Link | None:
+        """What the code stands for, once; None: nothing, or nothing any more."""
+        link = self._links.pop(_hashed(code), None)
+        return None if link is None or self._now() >= link.until else link
+
+
+def _hashed(code: str) -> bytes:
+    """As a key, so that the time of a comparison tells nothing about codes."""
+    return sha256(code.encode()).digest()

@@ -1,0 +1,251 @@
+"""Folds what rules of experiments and workspaces compare, and decides what they do. A rule acts `times_max` times, and a fork has
+no rule that forks: so no rule acts for ever, and none starts another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.automation import Rule
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.automation import ExperimentRuleActed, WorkspaceRulesChanged
+from tenuto.schemas.events.notice import WebhookTriggered
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentPauseRequested,
+    ExperimentSubmitted,
+)
+from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.record import Parent
+from tenuto.services.gateway.commands import SubmitExperiment
+from tenuto.services.gateway.policies import derive
+from tenuto.services.gateway.policies.access import Subject
+from tenuto.services.gateway.policies.acting_state import Acting, Ruled, WorkspaceRules
+from tenuto.services.gateway.policies.following import triggered
+from tenuto.services.gateway.policies.notice_state import WAITING_MAX, is_hidden
+from tenuto.services.gateway.policies.notices import ENDS
+from tenuto.services.gateway.policies.notices import fold as fold_notices
+from tenuto.services.gateway.policies.triggers import Fired, experiment_id_of, fired_by, marked
+from tenuto.services.gateway.state import State
+
+
+def fold(state: State, data: EventData) -> Acting:
+    acting = state.acting
+    if isinstance(data, ExperimentSubmitted):
+        if data.config.automation:
+            acting = acting.with_ruled(data.experiment_id, _ruled(data))
+        return _placed(acting, data.experiment_id, data.config.resources.workspace)
+    if isinstance(data, WorkspaceRulesChanged):
+        return _changed(state, data)
+    experiment_id = experiment_id_of(data)
+    every = acting.ruled(experiment_id)
+    if not every or experiment_id is None:
+        return acting
+    if isinstance(data, ENDS):
+        return acting.without(experiment_id)
+    for ruled in every:
+        if isinstance(data, ValidationReported):
+            marks = marked(ruled, state.notices.watched(experiment_id), data)
+            acting = acting.with_ruled(experiment_id, replace(ruled, marks=marks))
+        elif isinstance(data, ExperimentRuleActed) and data.workspace == ruled.workspace:
+            acted = tuple(data.count if index == data.rule else count for index, count in enumerate(ruled.acted))
+            acting = acting.with_ruled(experiment_id, replace(ruled, acted=acted))
+    return acting
+
+
+def _placed(acting: Acting, experiment_id: int, workspace: str) -> Acting:
+    """With the workspace's rules for the experiment, from their beginning."""
+    found = acting.workspaces.get(workspace)
+    if found is None:
+        known = acting.placed
+        return replace(acting, placed=known.delete(experiment_id)) if experiment_id in known else acting
+    ruled = Ruled(triggers=found.rules, acted=(0,) * len(found.rules), user=found.user, workspace=workspace)
+    return acting.with_ruled(experiment_id, ruled)
+
+
+def _changed(state: State, data: WorkspaceRulesChanged) -> Acting:
+    """The new rules are those of all its experiments that have not ended."""
+    acting, known = state.acting, state.acting.workspaces
+    if data.rules:
+        known = known.set(data.workspace, WorkspaceRules(data.rules, data.user))
+    elif data.workspace in known:
+        known = known.delete(data.workspace)
+    acting = replace(acting, workspaces=known)
+    for experiment_id in sorted(state.live):
+        if state.live[experiment_id].workspace == data.workspace:
+            acting = _placed(acting, experiment_id, data.workspace)
+    return acting
+
+
+def _ruled(data: ExperimentSubmitted) -> Ruled:
+    rules = tuple(data.config.automation)
+    forks = any(rule.do == "fork" for rule in rules)
+    return Ruled(
+        triggers=rules,
+        acted=(0,) * len(rules),
+        user=data.user,
+        seed=data.seed,
+        context_hash=data.context_hash,
+        context_size_bytes=data.context_size_bytes,
+        config=data.config if forks else None,
+    )
+
+
+CheckNew = Callable[[State, Subject, ExperimentConfig], None]
+"""Whether a subject may submit such an experiment. Raises Refused."""
+
+
+def act(state: State, event: Event, decided: Sequence[EventData], check_new: CheckNew) -> list[EventData]:
+    """What rules do because of an event of another service, which is folded already. `decided`: notices that follow from it
+    anyway, which are not folded yet."""
+    acting = state.acting
+    if not acting.experiments and not acting.placed and acting.ended is None and acting.placed_ended is None:
+        return []  # the event's payload is not even decoded
+    data = event.data
+    experiment_id = experiment_id_of(data)
+    every = acting.ruled(experiment_id)
+    if not every or experiment_id is None:
+        return []
+    watched = state.notices.watched(experiment_id)
+    state = _with_notices(state, decided, event.time_us)
+    found: list[EventData] = []
+    forks = 0
+    for ruled, index, rule in [(item, index, rule) for item in every for index, rule in enumerate(item.triggers)]:
+        if ruled.acted[index] >= rule.times_max:
+            continue
+        if (fired := fired_by(ruled, index, watched, data)) is None:
+            continue
+        if rule.do == "fork":
+            done = _forked(state, rule, ruled, experiment_id, forks, check_new)
+        else:
+            done = _done(state, rule, ruled, experiment_id, event, fired)
+        if not done or (rule.do in ("pause", "kill") and done[0] in found):
+            continue
+        state = _with_notices(state, done, event.time_us)
+        fork = next((item.experiment_id for item in done if isinstance(item, ExperimentSubmitted)), None)
+        forks += fork is not None
+        acts = ExperimentRuleActed(
+            experiment_id=experiment_id,
+            rule=index,
+            do=rule.do,
+            count=ruled.acted[index] + 1,
+            times_max=rule.times_max,
+            event_type=event.type,
+            trial_id=getattr(data, "trial_id", None),
+            fork_id=fork,
+            workspace=ruled.workspace,
+            reason=fired.reason,
+        )
+        found += [acts, *done]
+    return found
+
+
+def _with_notices(state: State, events: Sequence[EventData], time_us: int) -> State:
+    """So that the next notice to the same webhook has the next number."""
+    notices = state.notices
+    for data in events:
+        if isinstance(data, WebhookTriggered):
+            notices = fold_notices(notices, data, time_us)
+    return state if notices is state.notices else replace(state, notices=notices)
+
+
+def _done(state: State, rule: Rule, ruled: Ruled, experiment_id: int, event: Event, fired: Fired) -> Sequence[EventData]:
+    """Nothing where it is so already, or cannot be."""
+    live = state.live.get(experiment_id)
+    if rule.do == "pause":
+        done = live is not None and not live.paused and not live.canceled
+        return [ExperimentPauseRequested(experiment_id=experiment_id)] if done else ()
+    if rule.do == "kill":
+        done = live is not None and not live.killed
+        return [ExperimentCancelRequested(experiment_id=experiment_id, kill=True)] if done else ()
+    webhook = state.notices.webhooks.get(rule.webhook or "")
+    if webhook is None or webhook.owner != ruled.user or len(webhook.waiting) >= WAITING_MAX:
+        return ()
+    if is_hidden(state.notices.watched(experiment_id), experiment_id, ruled.user, state.hidden_from):
+        return ()
+    trial = getattr(event.data, "trial_id", None)
+    return [triggered(webhook, event.time_us, fired, event_type=event.type, experiment_id=experiment_id, trial_id=trial)]
+
+
+def _forked(state: State, rule: Rule, ruled: Ruled, experiment_id: int, forks: int, check_new: CheckNew) -> Sequence[EventData]:
+    """Of a user who was removed meanwhile, or who may not submit there any more, there is none."""
+    owner = state.owner(ruled.user, experiment_id)
+    if ruled.config is None or not (owner in state.users or state.may_all(owner)):
+        return ()
+    try:
+        config = fork_config(ruled.config, experiment_id, ruled.seed, rule)
+        check_new(state, state.subject(ruled.user), config)
+    except Refused:
+        return ()
+    except ValidationError:
+        return ()  # what a submission was told is what this release would say; the rules of an earlier one stay unused
+    submitted = ExperimentSubmitted(
+        experiment_id=state.submitted + 1 + forks,
+        config=config,
+        seed=ruled.seed,
+        context_hash=ruled.context_hash,
+        context_size_bytes=ruled.context_size_bytes,
+        user=ruled.user,
+        parent=Parent(relation="fork", experiment_id=experiment_id),
+    )
+    return [submitted]
+
+
+def fork_config(config: ExperimentConfig, experiment_id: int, seed: int, rule: Rule) -> ExperimentConfig:
+    """Raises ValidationError."""
+    made = derive.fork(json.loads(config.to_json()), experiment_id, seed, rule.overrides)
+    made["automation"] = [item for item in made.get("automation") or [] if item.get("do") != "fork"]
+    return ExperimentConfig.model_validate(made)
+
+
+def forked(config: ExperimentConfig, rule: Rule) -> ExperimentConfig | None:
+    """What the rule would submit, as far as it is known before. None: it would be refused."""
+    try:
+        return fork_config(config, 1, 0, rule)
+    except ValidationError:
+        return None
+
+
+def check_workspace_rules(state: State, rules: Sequence[Rule], user: str) -> None:
+    """Raises Refused."""
+    for index, rule in enumerate(rules):
+        if rule.do == "fork":
+            raise Refused(
+                f"rules[{index}].do: fork is for rules of an experiment, as here it would submit one user's code for another; "
+                "take pause, kill or webhook.",
+                "invalid",
+            )
+        webhook = state.notices.webhooks.get(rule.webhook or "")
+        if rule.do == "webhook" and (webhook is None or webhook.owner != user):
+            why = f"{user} has no webhook {rule.webhook!r}"
+            raise Refused(
+                f"rules[{index}].webhook: {why}; make it first (`tenuto webhook create`), or leave the rule out.", "invalid"
+            )
+
+
+def check_rules(state: State, command: SubmitExperiment) -> None:
+    """Whether each fork would be a configuration, and each webhook is the user's. A reproduction has the rules of the original,
+    whoever asks for it: there a notice to somebody else's webhook is left out. Raises Refused."""
+    config, reproduced = command.config, command.parent is not None and command.parent.relation == "reproduction"
+    for index, rule in enumerate(config.automation):
+        webhook = state.notices.webhooks.get(rule.webhook or "")
+        if rule.do == "webhook" and not reproduced and (webhook is None or webhook.owner != command.user):
+            why = f"{command.user} has no webhook {rule.webhook!r}"
+            raise Refused(
+                f"automation[{index}].webhook: {why}; make it first (`tenuto webhook create`), or leave the rule out.", "invalid"
+            )
+        if rule.do == "fork":
+            try:
+                fork_config(config, 1, 0, rule)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                raise Refused(
+                    f"automation[{index}].overrides: {where}: {first['msg']}: the fork would be refused.", "invalid"
+                ) from None

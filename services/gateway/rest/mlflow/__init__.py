@@ -1,0 +1,1 @@
+"""MLflow's tracking protocol, for runs that are tracked and not scheduled."""

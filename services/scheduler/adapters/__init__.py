@@ -1,0 +1,1 @@
+"""Processes of the scheduler that read the log for those who ask about earlier moments."""

@@ -1,0 +1,67 @@
+"""A configuration as the cluster merges it: with its template, and the defaults of its workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.common import client
+from tenuto.cli.errors import CliError
+from tenuto.client.errors import ClientError, Refused
+
+if TYPE_CHECKING:
+    from tenuto.schemas.config import ExperimentConfig
+    from tenuto.schemas.config.errors import Problem
+
+Template = Annotated[
+    str | None, typer.Option("--template", help="Template whose values count where the configuration says nothing.")
+]
+
+
+def read_text(path: Path, changes: Mapping[str, Any], then: str = "") -> bytes:
+    """The configuration in the file, with what the command line says. `then`: what is given behind it. Raises CliError."""
+    from tenuto.cli.overrides import with_overrides
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise CliError(f"Cannot read {path}: {error.strerror}; give the configuration's YAML file{then}.") from error
+    return with_overrides(text, changes)
+
+
+def merged_by_cluster(context: typer.Context, text: bytes, said: Sequence[str]) -> dict[str, Any]:
+    """The answer of `POST /preview`. Raises ClientError."""
+    found: dict[str, Any] = client(context).post("/preview", {"config": text.decode(), "overrides": said})
+    return found
+
+
+def read_merged(context: typer.Context, path: Path, text: bytes, said: Sequence[str] = ()) -> ExperimentConfig:
+    """The configuration that the cluster would record. It is asked only if the text alone is refused or names a template. Raises
+    CliError with every problem."""
+    from tenuto.schemas.config import ExperimentConfig
+    from tenuto.schemas.config.errors import ConfigError, Problem
+    from tenuto.schemas.config.reading import parse_config
+
+    alone: Sequence[Problem] = ()
+    try:
+        config = parse_config(text)
+        if config.template is None:
+            return config
+    except ConfigError as error:
+        alone = error.problems
+    try:
+        view = merged_by_cluster(context, text, said)
+    except (ClientError, UnicodeDecodeError) as error:
+        if isinstance(error, Refused) and error.problems:
+            raise refused(path, [Problem(**item) for item in error.problems]) from error
+        if alone:
+            raise refused(path, alone) from error
+        raise
+    return ExperimentConfig.model_validate(view["config"])
+
+
+def refused(path: Path, problems: Sequence[Problem]) -> CliError:
+    return CliError(f"{path} is refused:\n" + "\n".join(f"  {problem}" for problem in problems))

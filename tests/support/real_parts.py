@@ -1,0 +1,34 @@
+"""Real parts that Debian's packages bring: a browser, a container engine. Without one its tests skip in one sentence; where
+`make system-packages` installed them (`.ci/run`), a skip for that reason is a failure."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REQUIRED = "TENUTO_REAL_PARTS"
+"""`required`: the packages were installed, so nothing of them may be missing."""
+FIRST = ("e2e", "security", "integration", "simulation", "contract")
+"""Directories whose files take longest. They begin first, so that at the end no file of minutes runs alone."""
+
+
+def check(item: pytest.Item) -> None:
+    """Skip or fail a test marked `real_part(lack, installable=True)` whose lack is not empty. A lack that no package of Debian
+    ends (a network, a right) is not installable, and skips everywhere."""
+    for mark in item.iter_markers("real_part"):
+        lack = mark.args[0]
+        if lack and mark.kwargs.get("installable", True) and os.environ.get(REQUIRED) == "required":
+            pytest.fail(f"{lack} It was to be installed before this run.", pytrace=False)
+        if lack:
+            pytest.skip(lack)
+
+
+def slowest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The same order within each directory, which is random."""
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
+    return sorted(items, key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))

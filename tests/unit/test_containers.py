@@ -1,0 +1,176 @@
+"""Parts of the runtime docker that need no daemon: what a configuration may ask for, what an operator allows, where trials go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tenuto.schemas.config.environment import Environment, Mount
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.config.reading import parse_config
+from tenuto.services.scheduler.explain import explain
+from tenuto.workers.agent.outcome import name_end
+from tenuto.workers.agent.runtimes.docker import boot, images, packages
+from tenuto.workers.agent.runtimes.docker.engine import Engine
+from tenuto.workers.agent.runtimes.docker.images import Image, Images
+from tenuto.workers.agent.runtimes.docker.mounts import Bind, read_allowed, user_binds
+from tenuto.workers.agent.runtimes.docker.words import out_of_memory, start_problem
+from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, RuntimeUnavailable
+from tenuto.workers.agent.secret_masks import NO_MASK
+from tests.support.scheduler_driver import Driver, joined, requested, short, submitted
+
+DIGEST = "sha256:" + "0" * 64
+CONFIG = "{entrypoint: 'a:B', searcher: {name: single, metric: loss, max_length: {batches: 1}}, environment: %s}"
+REFUSED = {
+    "{image: a b}": "environment.image: 'a b' is not the name of an image; write it as for `docker pull`",
+    "{image: {cpu: x, cuda: y}}": "environment.image: must be the name of one image",
+    "{image: HOST/Upper}": "is not the name of an image",
+    "{image: x, pull: sometimes}": "environment.pull: must be one of missing, always, never",
+    "{image: x, mounts: /data}": "environment.mounts: must be a list of paths",
+    "{image: x, mounts: [data]}": "environment.mounts[0].source: 'data' must be an absolute path below /",
+    "{image: x, mounts: [/a/../b]}": "must be an absolute path below /, without `..`",
+    "{image: x, mounts: [/a, {source: /b, target: /a}]}": "two of them have the same path in the container",
+    "{mounts: [/data]}": "mounts is for a container; name its image, too",
+    "{pull: always}": "pull is for a container; name its image, too",
+}
+
+
+@pytest.mark.parametrize(("environment", "sentence"), REFUSED.items(), ids=REFUSED)
+def test_a_wrong_environment_is_refused_by_a_sentence(environment: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(CONFIG % environment)
+    assert sentence in str(refused.value)
+    assert len(refused.value.problems) == 1
+
+
+def test_images_are_named_as_for_docker_and_nothing_is_written_that_was_not_given() -> None:
+    for name in ("python", "python:3.12-slim", "localhost:5000/a/b_c/d--e:1", f"ghcr.io/x/y@{DIGEST}", f"x:1@{DIGEST}"):
+        environment = parse_config(CONFIG % f"{{image: '{name}'}}").environment
+        assert environment.model_dump() == {"image": name, "variables": {}}
+    assert parse_config(CONFIG % "{}").environment.model_dump() == {"variables": {}}
+
+
+def test_mounts_are_those_that_the_operator_allows(tmp_path: Path) -> None:
+    data, scratch, other = (tmp_path / name for name in ("data", "scratch", "other"))
+    for path in (data / "below", scratch / "below", other):
+        path.mkdir(parents=True)
+    (data / "link").symlink_to(other)
+    allowed = read_allowed(f"{data}, {scratch}:rw,")
+    own = [Bind(str(tmp_path / "run"), "/agent/runs/1", writable=True)]
+
+    def binds(**mount: Any) -> list[Bind]:
+        return user_binds([Mount.model_validate({name: str(value) for name, value in mount.items()})], allowed, own)
+
+    assert binds(source=data / "below", target="/data") == [Bind(str(data / "below"), "/data")]
+    assert binds(source=scratch, writable=True) == [Bind(str(scratch), str(scratch), writable=True)]
+    assert binds(source=scratch) == [Bind(str(scratch), str(scratch))]
+    for refused in (
+        {"source": data, "writable": True},
+        {"source": data / "link"},
+        {"source": scratch / "below"},
+        {"source": scratch / "below", "writable": True},
+        {"source": tmp_path},
+        {"source": f"{data}-more"},
+    ):
+        with pytest.raises(EnvironmentUnusable, match="which this agent's operator does not allow"):
+            binds(**refused)
+    with pytest.raises(EnvironmentUnusable, match="does not have"):
+        binds(source=data / "missing")
+    for target in ("/tenuto", "/proc/1", "/agent", "/agent/runs/1/tmp", "/dev"):
+        with pytest.raises(EnvironmentUnusable, match="which Tenuto needs itself"):
+            binds(source=data, target=target)
+    with pytest.raises(RuntimeUnavailable, match="must be an absolute path"):
+        read_allowed("data")
+    with pytest.raises(EnvironmentUnusable, match="it allows none"):
+        user_binds([Mount(source=str(data))], read_allowed(""), own)
+
+
+class Registry:
+    """Stands in for the daemon: images of the node, and what each pull brings."""
+
+    def __init__(self, *pulls: Mapping[str, Any] | OSError) -> None:
+        self.pulls, self.found, self.asked = list(pulls), cast(Mapping[str, Any] | None, None), 0
+
+    async def image(self, name: str) -> Mapping[str, Any] | None:
+        return self.found
+
+    async def pull(self, name: str) -> None:
+        self.asked += 1
+        brought = self.pulls.pop(0)
+        if isinstance(brought, OSError):
+            raise brought
+        self.found = brought
+
+    async def resolve(self, **environment: Any) -> Image:
+        return await Images(cast(Engine, self)).resolve(Environment.model_validate(environment))
+
+
+async def test_images_are_pulled_as_asked_and_resolved_to_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "PULL_AGAIN_SECONDS", 0.0)
+    there = {"Id": DIGEST, "RepoDigests": ["other/x@sha256:1", "x/y@sha256:2"]}
+    registry = Registry(OSError("timeout"), OSError("timeout"), there, there)
+    assert await registry.resolve(image="x/y:1") == Image("x/y:1", DIGEST, "x/y@sha256:2")
+    assert registry.asked == 3
+    await registry.resolve(image="x/y:1")
+    assert registry.asked == 3
+    await registry.resolve(image="x/y:1", pull="always")
+    assert registry.asked == 4
+    registry.found = {"Id": DIGEST, "RepoDigests": None}
+    assert (await registry.resolve(image="h:1/x/y:1", pull="never")).resolved == f"h:1/x/y:1@{DIGEST}"
+    for problem, asked in (("pull access denied", 1), ("connection refused", 3)):
+        registry = Registry(*[OSError(problem)] * 3)
+        with pytest.raises(EnvironmentUnusable, match=f"The image x cannot be pulled: {problem}. Check its name"):
+            await registry.resolve(image="x")
+        assert registry.asked == asked
+    registry = Registry()
+    with pytest.raises(EnvironmentUnusable, match="The image x is not on this agent's node"):
+        await registry.resolve(image="x", pull="never")
+
+
+def test_trials_with_an_image_go_to_agents_that_run_images_and_wait_for_one_otherwise() -> None:
+    driver = Driver()
+    driver.feed(joined("a", 4), submitted(1, image="x"), *requested(1, 1))
+    [row] = explain(driver.state, "default", driver.now_us)
+    assert row.rule == "no_room"
+    assert "needs 1 slot where images run (TENUTO_DOCKER_URL), which no agents of pool default can offer" in row.text
+    assert short(driver.feed(joined("b", 1, runtimes=("docker", "process")))) == ["+1-1-1 b:0"]
+    assert short(driver.feed(submitted(2), *requested(2, 1))) == ["+2-1-1 a:0"], "others go anywhere"
+
+
+def test_the_end_of_a_container_is_named() -> None:
+    image = Image("x:1", DIGEST, "x:1")
+    ended = name_end(Exit(137, out_of_memory(4 << 30), out_of_memory=True), None, NO_MASK)
+    assert (ended.outcome, ended.exit_code) == ("failed", 137)
+    assert "its limit of 4096 MiB" in str(ended.error)
+    said = 'OCI runtime create failed: exec: "python3": executable file not found in $PATH: unknown'
+    assert "has no python3 on its PATH" in str(start_problem(image, said))
+    assert isinstance(start_problem(image, said), EnvironmentUnusable)
+    assert isinstance(start_problem(image, "no space left on device"), OSError)
+
+
+def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that a harness imports, no framework, and no service. An image that lacks it, or has it too old, is told so."""
+    path = packages.build(tmp_path)
+    assert packages.build(tmp_path) == path
+    libraries = path / f"packages-{boot.platform_name()}"
+    assert {"pydantic", "grpc", "google", "numpy"} <= {item.name for item in libraries.iterdir()}
+    assert not {"torch", "tensorflow", "keras"} & {item.name for item in libraries.iterdir()}
+    assert (path / "own/tenuto/workers/harness/main.py").is_file()
+    assert not (path / "own/tenuto/services").exists()
+    monkeypatch.setattr(boot, "HOME", str(path))
+    assert boot.unusable({"image": "x"}) is None
+    (path / "needed.json").write_text('{"pydantic": "99.1"}')
+    assert "The image x has packages that are too old for Tenuto: pydantic " in str(boot.unusable({"image": "x"}))
+    (path / "needed.json").write_text('{"no-such-package": "1.2"}')
+    assert boot.unusable({"image": "x"}) is None
+    libraries.rename(path / "packages-python3.99-x")
+    said = str(boot.unusable({"image": "x"}))
+    assert said.startswith("The agent brings packages for python3.99-x, but the image x has python3.")
+    assert said.endswith("pip install 'no-such-package>=1.2'.")
+    monkeypatch.setattr(boot, "PYTHON_MIN", (4, 0))
+    assert "but a trial needs CPython 4.0 or newer" in str(boot.unusable({"image": "x"}))
+    packages.prune(tmp_path, ())
+    assert not path.exists()

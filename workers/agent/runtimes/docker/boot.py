@@ -1,0 +1,148 @@
+"""First process of a container. A file of its own that imports nothing of ours: it is run by the Python of the image, which may
+be too old for anything else. So its syntax is that of Python 3.5.
+
+It waits for one line from the agent, with the environment of the worker: neither a token nor a secret is in the container's
+description, which lies on the daemon's disk. If the agent dies before, the line never comes, and nothing of the user's runs.
+Then it starts the worker, collects processes that nobody waits for, and writes the worker's exit code to a file, so that the
+code is known even if no agent was running. With its end the kernel ends all others in the container.
+"""
+
+# ruff: noqa: UP031 - Python 3.5 knows no other way that is as short
+
+import json
+import os
+import sys
+from typing import Any
+
+PYTHON_MIN = (3, 11)
+EXIT_WILL_REPEAT = 86
+"""tenuto.schemas.events.run.EXIT_CODE_WILL_REPEAT."""
+HOME = "/tenuto"
+SIGNAL_EXIT_BASE = 128
+
+
+def main() -> int:
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        return 0
+    job = json.loads(line)
+    os.umask(job["umask"])
+    problem = job["check"] and unusable(job)
+    if problem:
+        write(job["error_file"], problem)
+        return leave(job, EXIT_WILL_REPEAT)
+    child = os.fork()
+    if child == 0:
+        begin(job)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            break
+    code = SIGNAL_EXIT_BASE + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return leave(job, code)
+
+
+def leave(job: Any, code: int) -> int:
+    write(job["exit_file"] + ".partial", "%d\n" % code)
+    os.rename(job["exit_file"] + ".partial", job["exit_file"])
+    return code
+
+
+def begin(job: Any) -> None:
+    """Turns this process into the worker."""
+    try:
+        os.setsid()
+        output = [os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o660) for name in ("stdout", "stderr")]
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output[0], 1)
+        os.dup2(output[1], 2)
+        reading, writing = os.pipe()
+        os.write(writing, job["token"].encode())
+        os.close(writing)
+        os.set_inheritable(reading, True)
+        environment = dict(os.environ)
+        environment.update(job["environment"])
+        environment[job["token_descriptor"]] = str(reading)
+        paths = [HOME + "/own"] + ([environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [])
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        environment["TENUTO_PACKAGES"] = packages()
+        os.chdir(job["directory"])
+        os.execvpe(job["command"][0], job["command"], environment)
+    except Exception as error:
+        write(job["error_file"], "The worker could not be started in the image %s: %s." % (job["image"], error))
+    finally:
+        os._exit(EXIT_WILL_REPEAT)
+
+
+def unusable(job: Any) -> "str | None":
+    """Why the image cannot run our harness; None if it can."""
+    version = "%d.%d" % sys.version_info[:2]
+    if sys.version_info < PYTHON_MIN or sys.implementation.name != "cpython":
+        return (
+            "The image %s has %s %s as its python3, but a trial needs CPython %d.%d or newer: use an image with a newer Python."
+            % (job["image"], sys.implementation.name, version, PYTHON_MIN[0], PYTHON_MIN[1])
+        )
+    ours = os.path.isdir(packages())
+    from importlib import metadata
+
+    wrong, missing = [], []
+    with open(HOME + "/needed.json") as file:
+        needed = json.load(file)
+    for name in sorted(needed):
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if not ours:
+                missing.append(name + (">=" + needed[name] if needed[name] else ""))
+            continue
+        if needed[name] and numbers(found) < numbers(needed[name]):
+            wrong.append("%s %s (needed: %s or newer)" % (name, found, needed[name]))
+    if wrong:
+        return "The image %s has packages that are too old for Tenuto: %s. Install newer ones in the image, or remove them." % (
+            job["image"],
+            ", ".join(wrong),
+        )
+    if missing:
+        return "The agent brings packages for %s, but the image %s has %s: install in the image: pip install %s." % (
+            ", ".join(sorted(name[9:] for name in os.listdir(HOME) if name.startswith("packages-"))),
+            job["image"],
+            platform_name(),
+            " ".join("'%s'" % name for name in missing),
+        )
+    return None
+
+
+def packages() -> str:
+    return "%s/packages-%s" % (HOME, platform_name())
+
+
+def platform_name() -> str:
+    """Name of the packages that fit this Python: compiled ones fit one version, machine and C library."""
+    import platform
+
+    libc = platform.libc_ver()[0] or "musl"
+    return "python%d.%d-%s-%s" % (sys.version_info[0], sys.version_info[1], platform.machine(), libc)
+
+
+def numbers(version: str) -> "list[int]":
+    """The leading numbers of a version, for a comparison."""
+    found = []
+    for part in version.split("+")[0].split("."):
+        digits = ""
+        for character in part:
+            if not character.isdigit():
+                break
+            digits += character
+        if not digits:
+            break
+        found.append(int(digits))
+    return found
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
