@@ -37,12 +37,15 @@ class Contexts:
         self._answering: dict[str, int] = {}
         """Number of requests in work, by agent."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self.listening = asyncio.Event()
+        """Set once this end has subscribed to what agents ask for."""
 
     async def run(self) -> None:
         """Answers until cancelled."""
         self._tokens = await load_report_tokens(self._pool)
         asked = await self._bus.subscribe(subjects.CONTEXTS, cb=self._asked)
         try:
+            self.listening.set()
             await asyncio.Event().wait()
         finally:
             for task in self._tasks:

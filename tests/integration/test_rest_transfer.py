@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ async def check_compression(world: World) -> None:
 
 
 async def check_head(world: World) -> None:
-    paths = {
+    known = {
         "experiment_id": "1",
         "trial_id": "1-1",
         "checkpoint_id": "1-1-1-10",
@@ -93,15 +94,15 @@ async def check_head(world: World) -> None:
         "automation": "none",
         "position": "1",
         "workspace": "default",
-        "template": "none",
-        "artifact_path": "none",
+        "pool": "default",
     }
+    paths = defaultdict(lambda: "none", known)
     asked = 0
     for route in ROUTES:
         method, _, path = route.partition(" ")
         if method != "GET" or path == "/healthz":
             continue
-        path = path.replace(":path}", "}").format(**paths) if "{" in path else path
+        path = path.replace(":path}", "}").format_map(paths) if "{" in path else path
         async with asyncio.timeout(30):
             head = await world.http.head(path)
             if path.endswith(("/stream", "/download")):

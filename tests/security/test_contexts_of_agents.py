@@ -60,7 +60,10 @@ async def scene(database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         await gateway.record(requested(1), granted(OWN))
         bus = await connected(server, "gateway", services["gateway"], [])
         pool = gateway.service._pool
-        sending = asyncio.create_task(Sender(bus, pool, gateway.shared / "contexts").run())
+        sender = Sender(bus, pool, gateway.shared / "contexts")
+        sending = asyncio.create_task(sender.run())
+        await asyncio.wait_for(sender.listening.wait(), timeout=30)
+        await bus.flush()  # the server has heard of the subscription, or nobody answers the first request
         nodes = {}
         for name, password in agents.items():
             refusals: list[str] = []

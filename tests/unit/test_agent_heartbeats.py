@@ -49,7 +49,7 @@ async def test_heartbeats_do_not_wait_for_what_they_brought_to_be_written_down()
     bus, manager = Bus(), SlowManager()
     agent = cast(Any, AgentApp.__new__(AgentApp))
     agent._settings, agent._clock, agent._taking = Settings(heartbeat_seconds=0.01), SystemClock(), None
-    agent._node = SimpleNamespace(agent_id="a")
+    agent._node, agent._told = SimpleNamespace(agent_id="a"), asyncio.Event()
     agent._spare_heart = SpareHeartbeat(agent._settings, "a")
     agent._seldom, agent.manager = SimpleNamespace(over=lambda: None, warn=lambda text: None), manager
     agent._heartbeat = lambda: Heartbeat(
