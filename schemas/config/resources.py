@@ -20,6 +20,10 @@ SLOTS_MAX = 2**31 - 1
 """Largest limit of slots over many trials: the largest number that the views can store."""
 
 
+WALL_HOURS_MAX = 100_000.0
+"""Largest limit of hours, which is eleven years."""
+
+
 class SlotRange(Model):
     """Slots of an elastic trial, which grows and shrinks at checkpoints as the cluster empties and fills."""
 
@@ -70,6 +74,9 @@ class Resources(Model):
     """Longest run of a trial in seconds, as far as you know. A trial with this number may start ahead of a larger waiting gang
     if it ends before that gang can start; and expected starts can be shown. A longer run is not cut, unless such a gang needs
     the slots."""
+    max_wall_hours: float | None = Field(default=None, gt=0, le=WALL_HOURS_MAX, exclude_if=lambda value: value is None)
+    """Longest time in hours that the experiment runs: that at least one of its trials holds its slots. Waiting and pauses do not
+    count. Then it is canceled, and its trials save checkpoints. None: no limit but that of its workspace."""
     locality: Literal["any", "agent", "rack"] = "any"
     """agent: a trial's slots are all on one agent. rack: all on agents with the same label `rack=...`."""
     placement: Literal["pack", "spread"] = "pack"

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.experiment import PROJECT_PATTERN
+from tenuto.schemas.config.resources import WALL_HOURS_MAX
 from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import USER_NAME_PATTERN, ClusterRequest, Request
 from tenuto.schemas.names import NAME_PATTERN
@@ -101,6 +102,8 @@ class WorkspaceSettings(Model):
     """Names of the images that an experiment may run in; `*` stands for any text. Empty: any image."""
     storage_bytes_max: int | None = Field(default=None, ge=0, le=2**63 - 1, exclude_if=_is_none)
     """Bytes of kept checkpoints from which on the workspace takes no new experiments. 0: no limit."""
+    wall_hours_max: float | None = Field(default=None, ge=0, le=WALL_HOURS_MAX, exclude_if=_is_none)
+    """Longest time in hours that one experiment may run: that at least one of its trials holds its slots. 0: no limit."""
 
 
 @event("WorkspaceCreated")

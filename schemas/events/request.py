@@ -61,6 +61,13 @@ class ExperimentCancelRequested(Request):
     """True: workers are killed at once. False: they save a checkpoint first."""
 
 
+@event("ExperimentTimeLimitReached")
+class ExperimentTimeLimitReached(Request):
+    """The experiment has run for as long as it may, so it is canceled; the request for that is recorded behind this."""
+
+    reason: Reason
+
+
 @event("ExperimentPriorityChanged")
 class ExperimentPriorityChanged(Request):
     priority: int = Field(ge=1, le=99)

@@ -2,8 +2,8 @@
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
-`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices`, `acting` and `deletions` the gateway's, and `waiting`
-is what the scheduler answers about its queue.
+`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices`, `acting`, `deletions` and `limits` the gateway's,
+and `waiting` is what the scheduler answers about its queue.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tenuto.schemas.sentences import (  # noqa: F401 - they register their rules
     ends,
     grants,
     leaving,
+    limits,
     notices,
     reports,
     rungs,

@@ -132,6 +132,15 @@ class CarryOutDeletion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndOverdue:
+    """An experiment has run for as long as it may: the gateway itself tells."""
+
+    id: UUID
+    time_us: int
+    experiment_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoveExperiment(Asked):
     """To just before or just behind another experiment, whose priority it takes over."""
 

@@ -13,6 +13,7 @@ from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.automation import ExperimentRuleActed, WorkspaceRulesChanged
 from tenuto.schemas.events.people import UserGroupsSet, UserLinked, UserPasswordSet
+from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentDeleted,
@@ -40,7 +41,7 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.events.unmanaged import UnmanagedExperimentCreated, UnmanagedTrialChanged, UnmanagedTrialStarted
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder
+from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder, workspace_of
 from tenuto.services.gateway.policies.access import fold as fold_access
 from tenuto.services.gateway.policies.acting import fold as fold_rules
 from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
@@ -49,7 +50,17 @@ from tenuto.services.gateway.policies.templates import OF_TEMPLATES
 from tenuto.services.gateway.policies.templates import fold as fold_templates
 from tenuto.services.gateway.policies.triggers import CAUSES_ELSEWHERE
 from tenuto.services.gateway.policies.waits import OF_DEMANDS
+from tenuto.services.gateway.policies.wall_time import granted, released
 from tenuto.services.gateway.state import DELETED_MAX, Deletion, Live, Share, State, Token, Unmanaged, User, origins_of
+
+
+def of_running(fold: Callable[[Live, Any, Envelope], Live]) -> WithEnvelope[State]:
+    """`of_live` for a fold that reads the time."""
+
+    def folded(state: State, data: Any, envelope: Envelope) -> State:
+        return of_live(lambda live, item: fold(live, item, envelope))(state, data)
+
+    return WithEnvelope(folded)
 
 
 def of_live(fold: Callable[[Live, Any], Live]) -> Callable[[State, Any], State]:
@@ -76,6 +87,8 @@ def submitted(state: State, data: ExperimentSubmitted) -> State:
         method=data.config.searcher.name,
         origins=origins_of(data.config, data.parent),
         trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
+        max_wall_hours=resources.max_wall_hours or 0.0,
+        workspace_hours_max=workspace_of(state.access, resources.workspace).wall_hours_max,
     )
     count = max(state.submitted, data.experiment_id)
     access = fold_access(state.access, data)
@@ -270,11 +283,11 @@ ONLY_DECIDED_ON = (
 """Types of events that a notice may be about, and that change nothing themselves."""
 
 
-def and_notices(fold: Callable[[State, Any], State] = unchanged) -> Fold[State]:
+def and_notices(fold: Fold[State] = unchanged) -> Fold[State]:
     """The fold, and what the event means for notices."""
 
     def folded(state: State, data: Any, envelope: Envelope) -> State:
-        state = fold(state, data)
+        state = fold.fold(state, data, envelope) if isinstance(fold, WithEnvelope) else fold(state, data)
         acting = fold_rules(state, data)
         if acting is not state.acting:
             state = replace(state, acting=acting)
@@ -290,6 +303,8 @@ FOLDS: Folds[State] = Folds(
         **{EVENT_MODELS[name]: unchanged for name in sorted(ONLY_DECIDED_ON)},
         ValidationReported: and_notices(),
         **{kind: and_notices() for kind in OF_DEMANDS},
+        AllocationGranted: and_notices(of_running(granted)),
+        AllocationReleased: and_notices(of_running(released)),
         **{kind: and_notices() for kind in OF_WEBHOOKS},
         ExperimentSubmitted: and_notices(submitted),
         ExperimentDescribed: and_notices(described),

@@ -49,6 +49,16 @@ class Live:
     """Of a search by a user's own class: the trials that it asked for so far, and how many it may ask for."""
     origins: tuple[int, ...] = ()
     """Experiments that it was made from, sorted: they are not deleted before it has ended."""
+    max_wall_hours: float = 0.0
+    workspace_hours_max: float = 0.0
+    """Longest time in hours that it may run, as its configuration says, and as its workspace said at the submission. 0: no
+    limit."""
+    allocations: int = 0
+    """Allocations of its trials that are granted and not released."""
+    wall_since_us: int = 0
+    """Time of the grant since which there was always one; meaningless while there is none."""
+    wall_us: int = 0
+    """Time in microseconds that it ran before that."""
 
 
 def origins_of(config: ExperimentConfig, parent: Parent | None) -> tuple[int, ...]:
@@ -238,6 +248,8 @@ def check(state: State) -> None:
         assert live.experiment_id == experiment_id
         assert 1 <= experiment_id <= state.submitted
         assert live.canceled or not live.killed
+        assert live.allocations >= 0
+        assert live.wall_us >= 0
     for key in sorted(state.tokens):
         token = state.tokens[key]
         assert token.token_hash == key

@@ -124,6 +124,7 @@ def check_limits(state: State, config: ExperimentConfig) -> None:
         check_slots(state, resources.workspace, resources.max_slots or (resources.slots_max if single else None))
         check_slots(state, resources.workspace, resources.slots_max)  # of one trial, whatever the experiment says of all
     check_image(state, resources.workspace, config.environment.image)
+    check_wall_hours(state, resources.workspace, resources.max_wall_hours)
 
 
 def check_priority(state: State, workspace: str, priority: int) -> None:
@@ -160,6 +161,18 @@ def check_image(state: State, workspace: str, image: str | None) -> None:
         "admin of the workspace for another.",
         "forbidden",
     )
+
+
+def check_wall_hours(state: State, workspace: str, hours: float | None) -> None:
+    """`hours`: longest time that the experiment may run by its configuration; None: as long as the workspace lets it. Raises
+    Refused."""
+    limit = workspace_of(state.access, workspace).wall_hours_max
+    if limit and hours is not None and hours > limit:
+        raise Refused(
+            f"Experiments of workspace {workspace} run for {limit:g} h at most, and resources.max_wall_hours is {hours:g}: "
+            f"say at most {limit:g}, or leave it out, or ask an admin of the workspace for more.",
+            "forbidden",
+        )
 
 
 def check_storage(state: State, workspace: str, stored_bytes: int | None) -> None:

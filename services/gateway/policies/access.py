@@ -130,6 +130,8 @@ class Workspace:
     """Patterns of the images that experiments may run in. Empty: any."""
     storage_bytes_max: int = 0
     """Bytes of kept checkpoints from which on it takes no new experiments. 0: no limit."""
+    wall_hours_max: float = 0.0
+    """Longest time in hours that one experiment may run. 0: no limit."""
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,9 @@ DTYPE_SETTINGS = ("optimizations.mixed_precision",)
 SEED_SETTINGS = ("reproducibility.experiment_seed", "searcher.trial_seed")
 NUMERIC_SETTINGS = ("reproducibility.",)
 WITHOUT_EFFECT = (
-    "name", "description", "labels", "resources.max_slots", "resources.priority", "resources.weight", "resources.pool",
-    "resources.share", "resources.group", "checkpoint_", "min_checkpoint_period", "min_validation_period", "log_period",
-    "max_restarts", "workspace", "project",
+    "name", "description", "labels", "resources.max_slots", "resources.max_wall_hours", "resources.priority",
+    "resources.weight", "resources.pool", "resources.share", "resources.group", "checkpoint_",
+    "min_checkpoint_period", "min_validation_period", "log_period", "max_restarts", "workspace", "project",
 )  # fmt: skip
 """Settings that do not change what is trained, by the beginning of their path."""
 

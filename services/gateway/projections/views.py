@@ -79,6 +79,13 @@ class ExperimentDetail(ExperimentView):
     layers: tuple[ConfigLayer, ...] = ()
     """Template and defaults that were merged under the configuration that was sent, the more specific first, and which values
     they gave. `config` is the merged one."""
+    wall_hours_max: float | None = None
+    """Longest time in hours that it may run: of its configuration or its workspace, whichever ends first. Null: no limit, or it
+    has ended."""
+    wall_seconds: float | None = None
+    """Time that it ran up to `wall_since_us`, without waiting and pauses. Null: it has ended."""
+    wall_since_us: int | None = None
+    """Since then, a trial of it always held its slots. Null: none does."""
 
 
 class TrialView(Model):

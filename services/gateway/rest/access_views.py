@@ -54,6 +54,8 @@ class WorkspaceView(Model):
     """Names of the images that its experiments may run in; `*` stands for any text. Empty: any image."""
     storage_bytes_max: int
     """Bytes of kept checkpoints from which on it takes no new experiments. 0: no limit."""
+    wall_hours_max: float
+    """Longest time in hours that one of its experiments may run: that at least one of its trials holds its slots. 0: no limit."""
     storage_bytes: int | None = None
     """Bytes of its kept checkpoints. null in lists, where they are not counted."""
     projects: int

@@ -64,5 +64,7 @@ class PreviewView(Model):
     """What was merged under the configuration that was sent, the more specific first."""
     values: tuple[ValueView, ...]
     """All values, built-in ones included; of more than 5,000 the first."""
+    wall_hours_max: float | None
+    """Longest time in hours that it may run. null: no limit."""
     refused: str
     """Why a submission of it by you would be refused now. Empty: it would be taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
             ("priority", view["priority"]),
             ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
             ("took", duration(view["submitted_us"], view["ended_us"])),
+            *_time(view),
         ]
     if view.get("note"):
         facts.insert(2, ("note", view["note"]))
@@ -136,6 +138,15 @@ def _limits(view: dict[str, Any]) -> list[tuple[str, str]]:
     texts += [f"{at_once:,} at once"] if at_once else []
     texts += [f"{slots:,} slots"] if slots else []
     return [("at most", ", ".join(texts))] if texts else []
+
+
+def _time(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """How long it may run, and what it has run of that by now."""
+    limit, since_us = view.get("wall_hours_max"), view.get("wall_since_us")
+    if not limit:
+        return []
+    now = 0.0 if since_us is None else max(0.0, time.time() - since_us / 1e6)
+    return [("has run", f"{seconds(view['wall_seconds'] + now)} of {limit:g} h at most; then it is canceled")]
 
 
 def _unit(view: dict[str, Any]) -> str:

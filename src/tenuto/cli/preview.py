@@ -49,6 +49,8 @@ def preview(
         return
     _show_plan(plan)
     _show_values(view["values"], everything=everything)
+    if view.get("wall_hours_max"):
+        say(f"It may run for {view['wall_hours_max']:g} h, waiting and pauses not counted; then it is canceled.")
     if view.get("alone"):
         say(NO_CLUSTER)
     if plan.problem:
@@ -99,7 +101,8 @@ def _alone(text: bytes, said: Sequence[str]) -> dict[str, Any]:
         {"path": item.path, "value": item.value, "source": names[item.source], "source_name": ""}
         for item in resolved(document, []).values(said)
     ]
-    return {"config": json.loads(parsed.to_json()), "layers": [], "values": values, "refused": "", "alone": True}
+    return {"config": json.loads(parsed.to_json()), "layers": [], "values": values, "refused": "", "alone": True,
+            "wall_hours_max": parsed.resources.max_wall_hours}  # fmt: skip
 
 
 def _show_plan(plan: Any) -> None:

@@ -71,6 +71,8 @@ def show(
     say(f"Images: {', '.join(found['images']) or 'any'}.")
     most = f" of at most {size(found['storage_bytes_max'])}" if found["storage_bytes_max"] else ""
     say(f"Checkpoints: {size(found['storage_bytes'])}{most}.")
+    if found["wall_hours_max"]:
+        say(f"Each of its experiments runs for {found['wall_hours_max']:g} h at most.")
     say(f"You may: {', '.join(found['permissions'])}.")
 
 
@@ -90,6 +92,9 @@ def change(
     storage_max: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Most that its checkpoints may have, such as 500GB; 0: no limit.")
     ] = None,
+    wall_hours_max: Annotated[
+        float | None, typer.Option(help="Longest time in hours that one of its experiments runs; 0: no limit.")
+    ] = None,
     defaults: Annotated[
         Path | None, typer.Option(help="YAML with what its configurations get where neither they nor a template say anything.")
     ] = None,
@@ -98,8 +103,9 @@ def change(
     """Change who sees a workspace, its description, its defaults, or what its experiments may ask for."""
     if (image and any_image) or (defaults is not None and no_defaults):
         raise CliError("Give --image or --any-image, and --defaults or --no-defaults, not both.")
-    limits = {"priority_min": priority_min, "priority_max": priority_max, "slots_max": slots_max}
+    limits: dict[str, Any] = {"priority_min": priority_min, "priority_max": priority_max, "slots_max": slots_max}
     limits["storage_bytes_max"] = None if storage_max is None else bytes_of(storage_max)
+    limits["wall_hours_max"] = wall_hours_max
     images = [] if any_image else image or None
     body = {"private": private, "description": description, **limits, "images": images}
     if defaults is not None:

@@ -24,6 +24,7 @@ from tenuto.services.gateway.commands import (
 from tenuto.services.gateway.decide import workspaces as places
 from tenuto.services.gateway.policies.access import workspace_of
 from tenuto.services.gateway.policies.acting import forked
+from tenuto.services.gateway.policies.wall_time import limit_of
 from tenuto.services.gateway.projections.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.projections.views import (
     CheckpointView,
@@ -131,7 +132,19 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
         found = found.model_copy(update={"relation": parent.relation, "parent_id": origin})
     if submitted is not None:
         found = found.model_copy(update={"layers": submitted.layers})
-    return answer(found)
+    return answer(found.model_copy(update=_wall_time(door, experiment_id)))
+
+
+def _wall_time(door: Gateway, experiment_id: int) -> dict[str, Any]:
+    live = door.loop.state.live.get(experiment_id)
+    if live is None:
+        return {}
+    limit = limit_of(door.loop.state.access, live)
+    return {
+        "wall_hours_max": None if limit is None else limit.hours,
+        "wall_seconds": live.wall_us / 1e6,
+        "wall_since_us": live.wall_since_us if live.allocations else None,
+    }
 
 
 @router.get("/experiments/{experiment_id}/trials", response_model=list[TrialView])

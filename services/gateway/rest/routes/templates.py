@@ -8,11 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from tenuto.kernel.core import Refused
+from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.commands import AccessCommand, RemoveTemplate, SetDefaults, SetTemplate
 from tenuto.services.gateway.decide.experiments import check_new
 from tenuto.services.gateway.decide.templates import no_template
 from tenuto.services.gateway.decide.workspaces import check_storage
+from tenuto.services.gateway.policies.access import workspace_of
 from tenuto.services.gateway.policies.layers import BUILT_IN, COMMAND_LINE, Value, named
 from tenuto.services.gateway.policies.templates import Template
 from tenuto.services.gateway.rest.access_views import RightsChanged
@@ -115,9 +117,16 @@ async def preview(door: Door, body: PreviewBody) -> Response:
         config=json.loads(found.config.to_json()),
         layers=found.layers,
         values=tuple(_value(item, found) for item in found.values),
+        wall_hours_max=_wall_hours_max(door, found.config.resources),
         refused=refused,
     )
     return answer(view)
+
+
+def _wall_hours_max(door: Gateway, resources: Resources) -> float | None:
+    """Of the configuration or the workspace, whichever ends first."""
+    hours = (resources.max_wall_hours, workspace_of(door.loop.state.access, resources.workspace).wall_hours_max)
+    return min((item for item in hours if item), default=None)
 
 
 def _value(item: Value, found: Resolution) -> ValueView:

@@ -143,6 +143,7 @@ def _view(door: Gateway, name: str, experiments: int, stored: int | None = None)
         slots_max=found.slots_max,
         images=found.images,
         storage_bytes_max=found.storage_bytes_max,
+        wall_hours_max=found.wall_hours_max,
         storage_bytes=stored,
         projects=len(found.projects),
         experiments=experiments,
