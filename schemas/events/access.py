@@ -120,6 +120,18 @@ class WorkspaceChanged(WorkspaceSettings, ClusterRequest):
     workspace: WorkspaceName
 
 
+@event("WorkspaceStorageNoted")
+class WorkspaceStorageNoted(ClusterRequest):
+    """The checkpoints of the workspace have reached the limit, or are below it again. Rules that fork experiments go by it;
+    submissions of users by the number at that moment."""
+
+    workspace: WorkspaceName
+    stored_bytes: int = Field(ge=0)
+    """Bytes of its kept checkpoints."""
+    limit_bytes: int = Field(ge=0)
+    """0: no limit."""
+
+
 @event("ProjectCreated")
 class ProjectCreated(ClusterRequest):
     """A project that somebody made. One that an experiment names first begins with that experiment, without this event."""

@@ -40,7 +40,7 @@ from tenuto.services.gateway.adapters.automations import Automations
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
-from tenuto.services.gateway.adapters.ending import Ender
+from tenuto.services.gateway.adapters.limit_keeping import LimitKeeper
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.run_data import RunData
@@ -78,7 +78,7 @@ class GatewayService:
         self.gateway, self.port = gateway, 0
         self._contexts = None if gateway.bus is None else Contexts(gateway.bus, pool, gateway.contexts)
         self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
-        self._ender = Ender(gateway.loop, gateway.clock)
+        self._limits = LimitKeeper(gateway.loop, gateway.clock, gateway.views.stored_bytes)
         self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
 
@@ -102,7 +102,7 @@ class GatewayService:
                     deliveries=self._deliver(),
                     artifacts=self._clean_artifacts(),
                     deletions=self._deleter.run(),
-                    time_limits=self._ender.run(),
+                    limits=self._limits.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
                     **({"contexts": self._contexts.run()} if self._contexts is not None else {}),
                     token_uses=self._note_uses(),

@@ -141,6 +141,16 @@ class EndOverdue:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoteStorage:
+    """What the checkpoints of a workspace have: the gateway itself tells."""
+
+    id: UUID
+    time_us: int
+    workspace: str
+    stored_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoveExperiment(Asked):
     """To just before or just behind another experiment, whose priority it takes over."""
 

@@ -22,7 +22,7 @@ from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueRow, ShareRow
 from tenuto.services.gateway.policies.access import Sight
 from tenuto.services.gateway.rest.anonymous import WAITS, as_seen
-from tests.support.gateway_world import World, gateway_world, granted
+from tests.support.gateway_world import World, gateway_world
 from tests.support.gateway_world import requested as requested_of_1
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "workspaces.md"
@@ -236,39 +236,6 @@ async def test_the_admin_of_a_workspace_limits_what_its_experiments_ask_for(user
     assert (await eve.http.patch(f"/api/v1/experiments/{number}", json={"priority": 60, "max_slots": 1})).status_code == 200
     assert (await ada.http.patch("/api/v1/workspaces/vault", json={"slots_max": 0})).json() == {"changed": True}
     assert (await eve.submit(of(max_slots=None))).status_code == 201
-
-
-async def test_an_experiment_runs_for_as_long_as_its_workspace_lets_it(users: Users) -> None:
-    ada, eve, loop = users.ada, users.eve, users.admin.service.gateway.loop
-    ended, described = asyncio.Event(), f"{ada.config}{VAULT[:-1]}, max_wall_hours: 3}}"
-    loop.on_folded(lambda state, _: ended.set() if 1 in state.live and state.live[1].canceled else None)
-    for wrong in (-1, 1e6, "NaN", "Infinity", "-0.1", [], {}):
-        assert (await ada.error("PATCH", "/workspaces/vault", json={"wall_hours_max": wrong}))[:2] == (400, "invalid"), wrong
-    for wrong in (".nan", ".inf", "0", "-3", "1e400", "'12 h'", "100001"):
-        refused = await ada.submit(f"{ada.config}{VAULT[:-1]}, max_wall_hours: {wrong}}}")
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid"), wrong
-    assert (await eve.error("PATCH", "/workspaces/vault", json={"wall_hours_max": 9}))[0] == 404
-    assert (await ada.http.patch("/api/v1/workspaces/vault", json={"wall_hours_max": 2})).json() == {"changed": True}
-    assert (await ada.get("/workspaces/vault"))["wall_hours_max"] == 2
-    refused = (await ada.submit(described)).json()["error"]
-    assert (refused["code"], "run for 2 h at most, and resources.max_wall_hours is 3" in refused["message"]) == (
-        "forbidden",
-        True,
-    )
-    shown = (await ada.http.post("/api/v1/preview", json={"config": described})).json()
-    assert (shown["wall_hours_max"], "run for 2 h at most" in shown["refused"]) == (2, True)
-    assert (await ada.http.patch("/api/v1/workspaces/vault", json={"wall_hours_max": 1e-5})).json() == {"changed": True}
-    assert (await ada.submit(ada.config + VAULT)).json()["id"] == 1
-    waits = await ada.get("/experiments/1")
-    assert (waits["wall_hours_max"], waits["wall_seconds"], waits["wall_since_us"]) == (1e-5, 0.0, None)
-    await users.admin.record(requested_of_1(1), granted("1-1-1"))
-    await asyncio.wait_for(ended.wait(), 60)
-    assert (await ada.get("/experiments/1"))["wall_since_us"] > 0
-    events = await ada.get("/events?experiment=1")
-    reached = next(item for item in events if item["type"] == "ExperimentTimeLimitReached")
-    assert "an experiment of workspace vault may run for 1e-05 h; so it is canceled" in reached["sentence"]
-    assert [item["type"] for item in events][-2:] == ["ExperimentTimeLimitReached", "ExperimentCancelRequested"]
-    assert [item["type"] for item in await eve.get("/events?experiment=1")] == []
 
 
 async def test_each_event_is_judged_by_whoever_reads_it(users: Users) -> None:

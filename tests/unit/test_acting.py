@@ -16,6 +16,7 @@ from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.access import WorkspaceSettings
 from tenuto.schemas.events.automation import ExperimentRuleActed
 from tenuto.schemas.events.notice import WebhookTriggered
 from tenuto.schemas.events.registry import Reason
@@ -26,8 +27,10 @@ from tenuto.schemas.record import Parent
 from tenuto.schemas.sentences import sentence
 from tenuto.schemas.webhooks import EventTrigger, Filters
 from tenuto.services.gateway.commands import (
+    ChangeWorkspace,
     CreateUser,
     CreateWebhook,
+    NoteStorage,
     PauseExperiment,
     ResumeExperiment,
     SetWorkspaceRules,
@@ -56,6 +59,13 @@ class Core:
     def ask(self, order: Any, **fields: Any) -> list[Any]:
         self.count += 1
         command = order(id=uuid5(ID, str(self.count)), time_us=self.count, user=fields.pop("user", "admin"), **fields)
+        self.state, events = step(self.core, self.state, command, seen_position=0, time_us=self.count)
+        return [event.data for event in events]
+
+    def ask_itself(self, order: Any, **fields: Any) -> list[Any]:
+        """What the gateway tells of what it looked at."""
+        self.count += 1
+        command = order(id=uuid5(ID, str(self.count)), time_us=self.count, **fields)
         self.state, events = step(self.core, self.state, command, seen_position=0, time_us=self.count)
         return [event.data for event in events]
 
@@ -139,6 +149,30 @@ def test_a_fork_is_made_once_and_makes_no_other() -> None:
     assert names(core.completes(2)) == []
     with pytest.raises(Refused, match=r"automation\[0\]\.overrides: .*the fork would be refused"):
         core.submit("  - {on: experiment, states: [completed], do: fork, overrides: {searcher: {max_trails: 3}}}\n")
+
+
+def test_a_fork_of_a_rule_is_judged_as_a_submission_by_the_limits_of_its_workspace() -> None:
+    core = Core()
+    rule = "  - {on: experiment, states: [completed], do: fork, overrides: {resources: {priority: 10}}, times_max: 9}\n"
+    core.ask(ChangeWorkspace, workspace="default", settings=WorkspaceSettings(priority_min=20))
+    with pytest.raises(Refused, match=r"automation\[0\]: the fork would be refused: Workspace default takes priorities from 20"):
+        core.submit(rule)
+    core.ask(ChangeWorkspace, workspace="default", settings=WorkspaceSettings(priority_min=1, storage_bytes_max=1_000))
+    for _ in range(4):
+        core.submit(rule)
+    assert core.ask_itself(NoteStorage, workspace="default", stored_bytes=999) == []
+    assert "fork" in [acts.do for acts in core.completes(1)[:1]], "there is room"
+    [noted] = core.ask_itself(NoteStorage, workspace="default", stored_bytes=1_000)
+    assert (noted.stored_bytes, noted.limit_bytes) == (1_000, 1_000)
+    assert core.ask_itself(NoteStorage, workspace="default", stored_bytes=1_500) == [], "it is noted already"
+    assert core.completes(2) == [], "the workspace takes no new experiments"
+    core.ask(ChangeWorkspace, workspace="default", settings=WorkspaceSettings(storage_bytes_max=2_000))
+    assert core.ask_itself(NoteStorage, workspace="default", stored_bytes=1_500)[0].limit_bytes == 2_000
+    core.ask(ChangeWorkspace, workspace="default", settings=WorkspaceSettings(wall_hours_max=5, priority_min=30))
+    assert core.completes(3) == [], "the limit of priorities is another one now"
+    core.ask(ChangeWorkspace, workspace="default", settings=WorkspaceSettings(priority_min=1))
+    assert names(core.completes(4)) == ["ExperimentRuleActed", "ExperimentSubmitted"]
+    assert core.state.live[6].workspace_hours_max == 5, "and it has the time of its workspace"
 
 
 def test_a_notice_goes_to_ones_own_webhook_only() -> None:

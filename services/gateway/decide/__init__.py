@@ -40,6 +40,7 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.KeepExperiment: deletions.keep,
     commands.CarryOutDeletion: deletions.carry_out,
     commands.EndOverdue: limits.end_overdue,
+    commands.NoteStorage: limits.note_storage,
     commands.MoveExperiment: experiments.move,
     commands.RequestOperations: experiments.request_operations,
     commands.CreateUnmanagedExperiment: unmanaged.create,
@@ -91,7 +92,7 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, Event):
         # Without a webhook or a rule the payload is not even decoded.
         found = follow(state.notices, cause.data, cause.time_us, state.hidden_from) if state.notices.webhooks else ()
-        return [*found, *act(state, cause, found, experiments.check_new)]
+        return [*found, *act(state, cause, found, experiments.check_fork)]
     decision = DECISIONS.get(type(cause))
     if decision is None:
         return ()

@@ -50,7 +50,7 @@ from tenuto.services.gateway.decide.workspaces import (
     check_slots,
     check_storage,
 )
-from tenuto.services.gateway.policies.access import Subject
+from tenuto.services.gateway.policies.access import Subject, workspace_of
 from tenuto.services.gateway.policies.acting import check_rules
 from tenuto.services.gateway.policies.permissions import CHANGES_EXPERIMENT, refusal
 from tenuto.services.gateway.state import Live, State, origins_of
@@ -62,8 +62,16 @@ def check_new(state: State, subject: Subject, config: ExperimentConfig) -> None:
     check_limits(state, config)
 
 
+def check_fork(state: State, subject: Subject, config: ExperimentConfig) -> None:
+    """The same for a fork that a rule makes: nobody counts then what its workspace has stored, so what was noted counts.
+    Raises Refused."""
+    check_new(state, subject, config)
+    check_storage(state, config.resources.workspace, workspace_of(state.access, config.resources.workspace).noted_bytes)
+
+
 def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
-    check_new(state, state.subject(command.user), command.config)
+    subject = state.subject(command.user)
+    check_new(state, subject, command.config)
     check_storage(state, command.config.resources.workspace, command.stored_bytes)
     for origin in origins_of(command.config, command.parent):
         if origin in state.deleted:
@@ -71,7 +79,7 @@ def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
         if origin in state.deletions:
             what = f"Experiment {origin} is to be deleted, so no other can be made from it"
             raise Refused(f"{what}; `tenuto exp undelete {origin}` keeps it.", "conflict")
-    check_rules(state, command)
+    check_rules(state, command, check_new)
     submitted = ExperimentSubmitted(
         experiment_id=state.submitted + 1,
         config=command.config,

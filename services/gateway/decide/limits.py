@@ -1,13 +1,15 @@
-"""Ends what has reached a limit while it runs."""
+"""Limits that are reached while experiments run: of time, at which an experiment is ended, and of what a workspace stores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.access import WorkspaceStorageNoted
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentTimeLimitReached
 from tenuto.schemas.sentences.limits import WallTimeOver
-from tenuto.services.gateway.commands import EndOverdue
+from tenuto.services.gateway.commands import EndOverdue, NoteStorage
+from tenuto.services.gateway.policies.access import workspace_of
 from tenuto.services.gateway.policies.wall_time import overdue, wall_us
 from tenuto.services.gateway.state import State
 
@@ -21,3 +23,12 @@ def end_overdue(state: State, command: EndOverdue) -> Sequence[EventData]:
     over = WallTimeOver(limit_hours=limit.hours, wall_seconds=wall_us(live, command.time_us) / 1e6, workspace=limit.workspace)
     reached = ExperimentTimeLimitReached(experiment_id=live.experiment_id, reason=over.reason())
     return [reached, ExperimentCancelRequested(experiment_id=live.experiment_id)]
+
+
+def note_storage(state: State, command: NoteStorage) -> Sequence[EventData]:
+    """Only where a limit is crossed: what is stored changes with every checkpoint."""
+    workspace = workspace_of(state.access, command.workspace)
+    limit = workspace.storage_bytes_max
+    if (0 < limit <= command.stored_bytes) == (workspace.noted_bytes is not None):
+        return ()
+    return [WorkspaceStorageNoted(workspace=command.workspace, stored_bytes=command.stored_bytes, limit_bytes=limit)]

@@ -27,6 +27,7 @@ from tenuto.schemas.events.access import (
     WorkspaceChanged,
     WorkspaceCreated,
     WorkspaceSettings,
+    WorkspaceStorageNoted,
 )
 from tenuto.schemas.events.request import ExperimentSubmitted
 
@@ -132,6 +133,8 @@ class Workspace:
     """Bytes of kept checkpoints from which on it takes no new experiments. 0: no limit."""
     wall_hours_max: float = 0.0
     """Longest time in hours that one experiment may run. 0: no limit."""
+    noted_bytes: int | None = None
+    """Bytes of kept checkpoints, as they were noted when they reached the limit. None: they are below it."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,10 @@ def is_cluster_admin(access: Access, subject: Subject) -> bool:
 def fold(access: Access, data: EventData) -> Access:
     if isinstance(data, (WorkspaceCreated, WorkspaceChanged, ProjectCreated, ProjectChanged)):
         return _fold_workspace(access, data)
+    if isinstance(data, WorkspaceStorageNoted):
+        noted = data.stored_bytes if 0 < data.limit_bytes <= data.stored_bytes else None
+        known = replace(workspace_of(access, data.workspace), noted_bytes=noted)
+        return replace(access, workspaces=access.workspaces.set(data.workspace, known))
     if isinstance(data, ExperimentSubmitted):
         return with_project(access, data.config.resources.workspace, data.config.project)
     if isinstance(data, (RoleCreated, RoleChanged)):
@@ -252,6 +259,7 @@ def fold(access: Access, data: EventData) -> Access:
 OF_ACCESS: tuple[type[EventData], ...] = (
     WorkspaceCreated,
     WorkspaceChanged,
+    WorkspaceStorageNoted,
     ProjectCreated,
     ProjectChanged,
     RoleCreated,

@@ -229,9 +229,10 @@ def check_workspace_rules(state: State, rules: Sequence[Rule], user: str) -> Non
             )
 
 
-def check_rules(state: State, command: SubmitExperiment) -> None:
-    """Whether each fork would be a configuration, and each webhook is the user's. A reproduction has the rules of the original,
-    whoever asks for it: there a notice to somebody else's webhook is left out. Raises Refused."""
+def check_rules(state: State, command: SubmitExperiment, check_new: CheckNew) -> None:
+    """Whether each fork would be a configuration that may be submitted now, and each webhook is the user's. A reproduction has
+    the rules of the original, whoever asks for it: there a notice to somebody else's webhook is left out, and so is a fork where
+    the asker may not submit it. Raises Refused."""
     config, reproduced = command.config, command.parent is not None and command.parent.relation == "reproduction"
     for index, rule in enumerate(config.automation):
         webhook = state.notices.webhooks.get(rule.webhook or "")
@@ -242,7 +243,11 @@ def check_rules(state: State, command: SubmitExperiment) -> None:
             )
         if rule.do == "fork":
             try:
-                fork_config(config, 1, 0, rule)
+                fork = fork_config(config, 1, 0, rule)
+                if not reproduced:
+                    check_new(state, state.subject(command.user), fork)
+            except Refused as error:
+                raise Refused(f"automation[{index}]: the fork would be refused: {error}", error.code) from None
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ".".join(map(str, first["loc"]))
