@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,9 +96,9 @@ async def test_a_rule_forks_nothing_into_a_workspace_whose_checkpoints_have_all_
     await admin.record(ended(2))
     await asyncio.wait_for(forked.wait(), 60)
     assert admin.service.gateway.loop.state.submitted == 3, "the first was not forked"
-    noted = [item["data"] for item in await ada.get("/events?type=WorkspaceStorageNoted")]
+    noted = [item["data"] for item in await ada.get("/events") if item["type"] == "WorkspaceStorageNoted"]
     assert [(item["stored_bytes"], item["limit_bytes"]) for item in noted] == [(999, 999), (999, 0)]
-    assert await users.eve.get("/events?type=WorkspaceStorageNoted") == []
+    assert "vault" not in json.dumps(await users.eve.get("/events"))
 
 
 def ended(experiment_id: int) -> ExperimentCompleted:
