@@ -620,16 +620,27 @@ COMMENT ON COLUMN public.trials.run_user IS 'Of an unmanaged run: the user whose
 
 COMMENT ON COLUMN public.trials.recorded_us IS 'Of an unmanaged run: time of its start by the log. requested_us is by its program''s clock.';
 
+CREATE TABLE public.unmanaged_artifact_totals (
+    owner text NOT NULL,
+    files bigint NOT NULL,
+    size_bytes bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.unmanaged_artifact_totals.owner IS 'Such as experiment/3 or user/ada.';
+
 CREATE TABLE public.unmanaged_artifacts (
     experiment_id bigint NOT NULL,
     trial_number integer NOT NULL,
     path text NOT NULL,
     size_bytes bigint NOT NULL,
     blob text NOT NULL,
-    stored_us bigint NOT NULL
+    stored_us bigint NOT NULL,
+    user_name text DEFAULT ''::text NOT NULL
 );
 
 COMMENT ON COLUMN public.unmanaged_artifacts.blob IS 'Its key in the store of artifacts.';
+
+COMMENT ON COLUMN public.unmanaged_artifacts.user_name IS 'User who started the run.';
 
 CREATE TABLE public.unmanaged_inputs (
     experiment_id bigint NOT NULL,
@@ -803,6 +814,9 @@ ALTER TABLE ONLY public.trials
 ALTER TABLE ONLY public.trials
     ADD CONSTRAINT trials_pkey PRIMARY KEY (experiment_id, trial_number);
 
+ALTER TABLE ONLY public.unmanaged_artifact_totals
+    ADD CONSTRAINT unmanaged_artifact_totals_pkey PRIMARY KEY (owner);
+
 ALTER TABLE ONLY public.unmanaged_artifacts
     ADD CONSTRAINT unmanaged_artifacts_pkey PRIMARY KEY (experiment_id, trial_number, path);
 
@@ -940,6 +954,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_metric_chunks T
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_validations TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trials TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_artifact_totals TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_artifacts TO tenuto_service;
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tenuto.services.gateway.adapters import run_data
+from tenuto.services.gateway.adapters import artifacts, run_data
 from tenuto.services.gateway.adapters.deleting import Remover
 from tenuto.services.gateway.projections import runs as projected_runs
 from tests.support.gateway_world import CONTEXT, World, granted, requested, validated
@@ -236,3 +236,45 @@ async def test_what_runs_log_is_bounded_and_goes_with_their_experiment(world: Wo
         assert await door.views._pool.fetchval(f"SELECT count(*) FROM {table}") == 0, table
     assert not list(world.shared.rglob(Path(blob).name))
     assert await do(client.create_experiment, "bounded") == "2"
+
+
+async def test_artifacts_of_an_experiment_and_of_a_user_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "EXPERIMENT_BYTES_FACTOR", 2)
+    monkeypatch.setattr(artifacts, "USER_BYTES_FACTOR", 3)
+    headers = {"Authorization": f"Bearer {await user(world, 'ada')}"}
+
+    async def asked(method: str, path: str, **arguments: Any) -> httpx.Response:
+        return await world.http.request(method, path, headers=headers, **arguments)
+
+    async def run(experiment: str) -> str:
+        made = await asked("POST", f"{API}/runs/create", json={"experiment_id": experiment})
+        return f"{FILES}/{experiment}/{made.json()['run']['info']['run_id']}/artifacts"
+
+    async def totals() -> dict[str, tuple[int, int]]:
+        rows = await world.service.gateway.artifacts._pool.fetch("SELECT * FROM unmanaged_artifact_totals")
+        return {row["owner"]: (row["files"], row["size_bytes"]) for row in rows}
+
+    one, two = [
+        (await asked("POST", f"{API}/experiments/create", json={"name": name})).json()["experiment_id"] for name in ("one", "two")
+    ]
+    first, second, elsewhere = await run(one), await run(one), await run(two)
+    file = b"x" * 20_000
+    assert (await asked("PUT", f"{first}/a", content=file)).status_code == 200
+    for _ in range(3):  # the same path again is the same file
+        assert (await asked("PUT", f"{second}/b", content=file)).status_code == 200
+    full = await asked("PUT", f"{first}/c", content=b"x")
+    assert (full.status_code, full.json()["error_code"]) == (413, "RESOURCE_LIMIT_EXCEEDED")
+    assert f"The artifacts of experiment {one} would have 40.0 kB together, and the most is 40.0 kB" in full.json()["message"]
+    assert (await asked("PUT", f"{elsewhere}/a", content=file)).status_code == 200
+    full = await asked("PUT", f"{elsewhere}/b", content=b"x" * 1_000)
+    assert "The artifacts of all runs of ada would have 61.0 kB together" in full.json()["message"]
+    assert (await world.http.get(f"{elsewhere}/b")).status_code == 404, "nothing of it is kept"
+    assert await totals() == {f"experiment/{one}": (2, 40_000), f"experiment/{two}": (1, 20_000), "user/ada": (3, 60_000)}
+    assert (await asked("DELETE", f"{first}/a")).status_code == 200
+    assert (await asked("PUT", f"{elsewhere}/b", content=b"x" * 1_000)).status_code == 200
+    put = [asked("PUT", f"{path}/{name}", content=b"x" * 100) for path in (first, second, elsewhere) for name in "defgh"]
+    assert {answer.status_code for answer in await asyncio.gather(*put)} == {200}, "all at once"
+    await world.service.gateway.artifacts.delete_experiment(int(one))
+    assert await totals() == {f"experiment/{two}": (7, 21_500), "user/ada": (7, 21_500)}
+    monkeypatch.setattr(artifacts, "FILES_OF_USER_MAX", 7)
+    assert "would have 8 artifacts" in (await asked("PUT", f"{elsewhere}/z", content=b"")).json()["message"]

@@ -79,8 +79,8 @@ class Settings:
     context_bytes_max: int = 100 * 1024 * 1024
     """Largest packed model directory in bytes, for the gateway and agents that it is sent to: it is for code, not for data."""
     artifact_bytes_max: int = 1 << 30
-    """Largest artifact of an unmanaged run in bytes; a run keeps at most ten times as much: room for the weights of a model, so
-    that one run does not fill the shared directory."""
+    """Largest artifact of an unmanaged run in bytes; a run keeps at most ten times as much, an experiment a hundred times, the
+    runs of one user two hundred times: room for the weights of models, so that nobody fills the shared directory."""
     lease_seconds_max: float = 10.0
     """Time without a heartbeat after which an agent is lost: five missed heartbeats."""
     heartbeat_seconds: float = 2.0

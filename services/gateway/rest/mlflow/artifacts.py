@@ -70,7 +70,7 @@ async def put(request: Request, door: Door, artifact_path: str) -> Response:
     if not path:
         raise DoorError("invalid", "The artifact has no name.")
     try:
-        await door.artifacts.put(run.key, path, request.stream(), door.clock.now_us())
+        await door.artifacts.put(run.key, path, request.stream(), door.clock.now_us(), run.run_user)
     except ClientDisconnect:
         raise DoorError("invalid", f"The client went away in the middle of {path!r}; nothing of it is kept.") from None
     return answers.answer()
