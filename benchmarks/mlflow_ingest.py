@@ -1,5 +1,6 @@
 """Values that unmanaged runs log, beside MLflow's own server on the same PostgreSQL: `log-batch` by raw requests over one kept
-connection per client, the two servers in turn. The peer has an environment of its own: `pip install mlflow psycopg2-binary`."""
+connection per client, or by MLflow's own client (`--client`), the two servers in turn. The peer has an environment of its own:
+`pip install mlflow psycopg2-binary`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Server:
     """One of the two: its address, and how many values it has taken so far."""
 
     def __init__(self, name: str, url: str, token: str = "") -> None:
-        self.name, self._url = name, url
+        self.name, self._url, self._token = name, url, token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.experiment = self._post(httpx, "experiments/create", {"name": f"ingest {time.time()}"})["experiment_id"]
 
@@ -57,11 +58,37 @@ class Server:
                 ]
                 self._post(client, "runs/log-batch", {"run_id": run_id, "metrics": rows})
 
-    def rate(self, clients: int, batches: int, values: int) -> float:
+    def log_by_client(self, batches: int, values: int) -> None:
+        """The same by MLflow's client, as a script calls it."""
+        from mlflow.entities import Metric
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(self._url)
+        run_id = client.create_run(self.experiment).info.run_id
+        for number in range(batches):
+            rows = [
+                Metric(f"metric_{at % METRICS}", at / 7, 1_700_000_000_000 + at, at // METRICS)
+                for at in range(number * values, (number + 1) * values)
+            ]
+            client.log_batch(run_id, rows)
+
+    def each(self, calls: int) -> float:
+        """Values per second of one script that logs each by itself."""
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(self._url)
+        run_id = client.create_run(self.experiment).info.run_id
+        began = time.perf_counter()
+        for number in range(calls):
+            client.log_metric(run_id, "loss", 1 / (number + 1), step=number)
+        return calls / (time.perf_counter() - began)
+
+    def rate(self, clients: int, batches: int, values: int, *, by_client: bool = False) -> float:
         """Values per second of so many clients at once."""
+        log = self.log_by_client if by_client else self.log
         began = time.perf_counter()
         with ThreadPoolExecutor(clients) as pool:
-            for done in [pool.submit(self.log, batches, values) for _ in range(clients)]:
+            for done in [pool.submit(log, batches, values) for _ in range(clients)]:
                 done.result()
         return clients * batches * values / (time.perf_counter() - began)
 
@@ -129,23 +156,43 @@ def main() -> None:
     parser.add_argument("--mlflow", type=Path, required=True, help="The program `mlflow` of the peer's environment.")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="Of each client, in each repetition.")
+    parser.add_argument("--client", action="store_true", help="By MLflow's own client, and each value by itself, too.")
     options = parser.parse_args()
     with directory_for_cluster() as directory:
-        cluster = EmbeddedCluster(directory, directory, {})
+        # One script in a loop logs more than a hundred single values a second, which the door would have wait.
+        cluster = EmbeddedCluster(
+            directory, directory, {"TENUTO_REQUESTS_PER_SECOND_MAX": "0", "TENUTO_TOKEN_REQUESTS_PER_SECOND_MAX": "0"}
+        )
         with up(cluster, 1), peer(options.mlflow.absolute(), second_database(cluster), directory) as url:
             target = Target.find(str(cluster.root))
+            os.environ |= {"MLFLOW_TRACKING_TOKEN": target.token, "MLFLOW_DISABLE_TELEMETRY": "true"}
             servers = [Server("Tenuto", f"{target.url}/mlflow", target.token), Server("MLflow", url)]
-            for clients, values in ((1, 1_000), (4, 1_000), (1, 10)):
-                rates: dict[str, list[float]] = {server.name: [] for server in servers}
-                for server in servers:
-                    server.rate(1, 1, values)
-                for _ in range(options.repeats):
-                    for server in servers:
-                        rates[server.name].append(server.rate(clients, options.batches, values))
-                medians = {name: statistics.median(found) for name, found in rates.items()}
-                ratios = [a / b for a, b in zip(rates["Tenuto"], rates["MLflow"], strict=True)]
-                shown = ", ".join(f"{name} {median:,.0f} values/s" for name, median in medians.items())
-                print(f"{clients} client(s), {values} values a batch: {shown}; ratio {statistics.median(ratios):.1f}", flush=True)
+            measure(servers, options)
+
+
+def measure(servers: list[Server], options: argparse.Namespace) -> None:
+    for clients, values in ((1, 1_000), (4, 1_000), (1, 10)):
+        for server in servers:
+            server.rate(1, 1, values, by_client=options.client)
+
+        def rate(server: Server, clients: int = clients, values: int = values) -> float:
+            return server.rate(clients, options.batches, values, by_client=options.client)
+
+        told(f"{clients} client(s), {values} values a batch", servers, options.repeats, rate)
+    if options.client:
+        told("1 client, log_metric", servers, options.repeats, lambda server: server.each(10 * options.batches))
+
+
+def told(what: str, servers: list[Server], repeats: int, rate: Callable[[Server], float]) -> None:
+    """Prints a line of as many turns."""
+    rates: dict[str, list[float]] = {server.name: [] for server in servers}
+    for _ in range(repeats):
+        for server in servers:
+            rates[server.name].append(rate(server))
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    ratios = [a / b for a, b in zip(rates["Tenuto"], rates["MLflow"], strict=True)]
+    shown = ", ".join(f"{name} {median:,.0f} values/s" for name, median in medians.items())
+    print(f"{what}: {shown}; ratio {statistics.median(ratios):.1f}", flush=True)
 
 
 if __name__ == "__main__":
