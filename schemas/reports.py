@@ -7,7 +7,7 @@ its body.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
@@ -196,6 +196,25 @@ class MetricsReport(Model):
     trial_id: str
     allocation_id: str
     points: tuple[MetricPoint, ...]
+
+
+class PointRead(TypedDict):
+    """A MetricPoint as it is read where many are: a dictionary is made in half the time of an object."""
+
+    __pydantic_config__ = MetricPoint.model_config  # type: ignore[misc]
+
+    batches: int
+    time_us: int
+    metrics: Metrics
+
+
+class MetricsRead(Model):
+    """A MetricsReport as it is read where many are. What the one takes, the other takes."""
+
+    kind: Literal["metrics"] = "metrics"
+    trial_id: str
+    allocation_id: str
+    points: tuple[PointRead, ...]
 
 
 class LogLine(Model):

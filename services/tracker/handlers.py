@@ -23,7 +23,7 @@ from tenuto.kernel.received import Poison, Report, all_poison, demand_token, rea
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of
-from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsReport, TrackerReport
+from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsRead, TrackerReport
 from tenuto.schemas.text import INTEGER_MAX, storable_json
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.projections.logs import Logs, write_logs
@@ -71,7 +71,7 @@ class Receiver:
 
     async def store_metrics(self, reports: Sequence[Report]) -> None:
         """Lane `metrics`."""
-        read = read_all(reports, lambda report: self._parsed(report, MetricsReport))
+        read = read_all(reports, lambda report: self._parsed(report, MetricsRead))
         parsed = {report.id: said for report, said in zip(reports, read, strict=True)}
 
         async def write(some: Sequence[Report]) -> None:
@@ -133,7 +133,7 @@ def _storable(report: Report, body: Model) -> str:
     trial_id, allocation_id = getattr(body, "trial_id", ""), getattr(body, "allocation_id", "")
     if not _TRIAL_ID.fullmatch(trial_id) or not _ALLOCATION_ID.fullmatch(allocation_id):
         raise Poison(report, f"trial {trial_id!r} or allocation {allocation_id!r} is not an id")
-    if isinstance(body, MetricsReport):
+    if isinstance(body, MetricsRead):
         _check_points(report, body)
     elif getattr(body, "batches", 0) > BATCHES_MAX or getattr(body, "length", 0) > BATCHES_MAX:
         raise Poison(report, "it counts more batches than can be stored")
@@ -142,9 +142,9 @@ def _storable(report: Report, body: Model) -> str:
     return str(allocation_id)
 
 
-def _check_points(report: Report, body: MetricsReport) -> None:
+def _check_points(report: Report, body: MetricsRead) -> None:
     """Raises Poison."""
-    if any(abs(point.batches) > BATCHES_MAX for point in body.points):
+    if max([abs(point["batches"]) for point in body.points], default=0) > BATCHES_MAX:
         raise Poison(report, "it counts more batches than can be stored")
-    if any(abs(point.time_us) > INTEGER_MAX for point in body.points):
+    if max([abs(point["time_us"]) for point in body.points], default=0) > INTEGER_MAX:
         raise Poison(report, "it cannot be stored: the time of a point needs more than 64 bits")

@@ -14,7 +14,7 @@ from tenuto.kernel.metrics.columns import Columns, Point, cut, merged, sets_of
 from tenuto.kernel.metrics.extents import TAIL_CHUNKS, Change, Extent, changes
 from tenuto.kernel.metrics.packing import CHUNK_FIELDS, Chunk, packed, unpacked
 from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.reports import MetricsReport
+from tenuto.schemas.reports import MetricsRead
 from tenuto.services.tracker.projections import trial_number
 
 Trial = tuple[int, int]
@@ -56,14 +56,14 @@ ON CONFLICT (experiment_id, trial_number, first_batches) DO UPDATE
 SET {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])}"""
 
 
-async def write_metrics(pool: asyncpg.Pool, reports: Sequence[MetricsReport]) -> None:
+async def write_metrics(pool: asyncpg.Pool, reports: Sequence[MetricsRead]) -> None:
     """In one transaction."""
     points: dict[Trial, list[Point]] = {}
     for report in reports:
         run = int(report.allocation_id.rpartition("-")[2])
         trial = experiment_of(report.trial_id), trial_number(report.trial_id)
         of_trial = points.setdefault(trial, [])
-        of_trial.extend(Point(point.batches, point.time_us, run, point.metrics) for point in report.points)
+        of_trial.extend(Point(point["batches"], point["time_us"], run, point["metrics"]) for point in report.points)
     await write_sets(pool, {trial: sets_of(some) for trial, some in sorted(points.items())})
 
 

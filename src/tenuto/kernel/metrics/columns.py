@@ -71,7 +71,7 @@ def absent(values: Numbers) -> NDArray[np.bool_]:
 def columns_of(points: Sequence[Point]) -> Columns:
     """`points`: in the order of arrival, of which the newest at each number of batches is kept; of equally new ones the last.
     Integers must fit into 64 bits."""
-    batches, times = (np.array(list(column), np.int64) for column in zip(*((p.batches, p.time_us) for p in points), strict=True))
+    batches, times = (np.array([point[place] for point in points], np.int64) for place in (0, 1))
     chosen = _newest(batches, times)
     kept = [points[index] for index in chosen.tolist()]
     metrics = [point.metrics for point in kept]
