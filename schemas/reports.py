@@ -7,9 +7,10 @@ its body.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.run import Exit, Rendezvous
