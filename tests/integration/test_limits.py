@@ -65,6 +65,8 @@ async def test_an_experiment_runs_for_as_long_as_its_workspace_lets_it(users: Us
     )
     shown = (await ada.http.post("/api/v1/preview", json={"config": described})).json()
     assert (shown["wall_hours_max"], "run for 2 h at most" in shown["refused"]) == (2, True)
+    shown = (await eve.http.post("/api/v1/preview", json={"config": described})).json()
+    assert (shown["wall_hours_max"], "2 h" in shown["refused"]) == (3, False), "nothing of a workspace that eve does not see"
     assert (await ada.http.patch("/api/v1/workspaces/vault", json={"wall_hours_max": 1e-5})).json() == {"changed": True}
     assert (await ada.submit(ada.config + VAULT)).json()["id"] == 1
     waits = await ada.get("/experiments/1")

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX as DESCRIBED_NAME_CHARACTERS_MAX
 from tenuto.schemas.text import visible
 from tenuto.services.gateway.adapters.run_data import Pair, Point
 from tenuto.services.gateway.rest.errors import DoorError
@@ -103,7 +104,8 @@ class DeleteExperimentTag(OfExperiment):
 
 
 class UpdateExperiment(OfExperiment):
-    new_name: Title
+    new_name: Annotated[Title, Field(max_length=DESCRIBED_NAME_CHARACTERS_MAX)]
+    """As that of any experiment: a rename is recorded as theirs is."""
 
 
 class CreateRun(OfExperiment):

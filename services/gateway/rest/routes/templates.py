@@ -124,9 +124,10 @@ async def preview(door: Door, body: PreviewBody) -> Response:
 
 
 def _wall_hours_max(door: Gateway, resources: Resources) -> float | None:
-    """Of the configuration or the workspace, whichever ends first."""
-    hours = (resources.max_wall_hours, workspace_of(door.loop.state.access, resources.workspace).wall_hours_max)
-    return min((item for item in hours if item), default=None)
+    """Of the configuration or the workspace, whichever ends first. A workspace that the asker does not see is not looked at."""
+    seen = door.sight().sees(resources.workspace)
+    limit = workspace_of(door.loop.state.access, resources.workspace).wall_hours_max if seen else 0.0
+    return min((item for item in (resources.max_wall_hours, limit) if item), default=None)
 
 
 def _value(item: Value, found: Resolution) -> ValueView:
