@@ -73,7 +73,9 @@ async def test_an_experiment_runs_for_as_long_as_its_workspace_lets_it(users: Us
     assert (waits["wall_hours_max"], waits["wall_seconds"], waits["wall_since_us"]) == (1e-5, 0.0, None)
     await users.admin.record(requested(1), granted("1-1-1"))
     await asyncio.wait_for(over.wait(), 60)
-    assert (await ada.get("/experiments/1"))["wall_since_us"] > 0
+    shown = await ada.get("/experiments/1")
+    assert shown["wall_since_us"] > 0
+    assert "an experiment of workspace vault may run for 1e-05 h" in shown["canceled_because"]
     events = await ada.get("/events?experiment=1")
     reached = next(item for item in events if item["type"] == "ExperimentTimeLimitReached")
     assert "an experiment of workspace vault may run for 1e-05 h; so it is canceled" in reached["sentence"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tenuto.kernel.eventlog import EventLog
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTimeLimitReached
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved, DataRecorded, EnvironmentRecorded, ValidationReported
 from tenuto.schemas.ids import experiment_of
@@ -41,6 +41,12 @@ class Records:
         async for event in self._events([ExperimentSubmitted.TYPE], stream=f"request/{experiment_id}"):
             if isinstance(event.data, ExperimentSubmitted):
                 return event.data
+        return None
+
+    async def time_limit_reached(self, experiment_id: int) -> Event | None:
+        """The event with which the experiment was canceled for its time. None: it was not."""
+        async for event in self._events([ExperimentTimeLimitReached.TYPE], stream=f"request/{experiment_id}"):
+            return event
         return None
 
     async def requested(self, trial_id: str) -> TrialRequested | None:

@@ -86,6 +86,8 @@ class ExperimentDetail(ExperimentView):
     """Time that it ran up to `wall_since_us`, without waiting and pauses. Null: it has ended."""
     wall_since_us: int | None = None
     """Since then, a trial of it always held its slots. Null: none does."""
+    canceled_because: str = ""
+    """Which limit it reached, in one sentence, where the cluster canceled it. Empty: it did not."""
 
 
 class TrialView(Model):

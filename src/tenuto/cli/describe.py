@@ -126,6 +126,8 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         facts.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
     elif view["best_trial_id"]:
         facts.append(("its checkpoint", f"none is kept; if one could not be saved, `tenuto exp logs {view['id']}` says so"))
+    if view.get("canceled_because"):
+        facts.append(("canceled", view["canceled_because"]))
     if view["error"]:
         facts.append(("error", view["error"]))
     return facts

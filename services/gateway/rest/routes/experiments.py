@@ -12,6 +12,7 @@ from tenuto.kernel import telemetry
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import Parent
+from tenuto.schemas.sentences import sentence_of
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import (
     CancelExperiment,
@@ -53,6 +54,7 @@ from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.rest.warm_start import with_source
+from tenuto.services.gateway.state import Live
 
 router = APIRouter(tags=["experiments"])
 ExperimentId = Annotated[int, Path(ge=1, le=2**62)]
@@ -132,11 +134,14 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
         found = found.model_copy(update={"relation": parent.relation, "parent_id": origin})
     if submitted is not None:
         found = found.model_copy(update={"layers": submitted.layers})
-    return answer(found.model_copy(update=_wall_time(door, experiment_id)))
-
-
-def _wall_time(door: Gateway, experiment_id: int) -> dict[str, Any]:
     live = door.loop.state.live.get(experiment_id)
+    if found.state == "canceled" or (live is not None and live.canceled):
+        reached = await Records(door.log).time_limit_reached(experiment_id)
+        found = found.model_copy(update={"canceled_because": "" if reached is None else sentence_of(reached)})
+    return answer(found.model_copy(update=_wall_time(door, live)))
+
+
+def _wall_time(door: Gateway, live: Live | None) -> dict[str, Any]:
     if live is None:
         return {}
     limit = limit_of(door.loop.state.access, live)
