@@ -84,7 +84,8 @@ def _is_none(value: object) -> bool:
 
 
 class WorkspaceSettings(Model):
-    """Common fields of WorkspaceChanged and the request for it. What is left out or null stays as it is."""
+    """Common fields of WorkspaceChanged and the request for it. What is left out or null stays as it is. A limit is a number:
+    `true` is none, and a text neither."""
 
     private: bool | None = Field(default=None, exclude_if=_is_none)
     """True: only who has a role in the workspace, or in the whole cluster, sees it. False: every user is a member."""
@@ -92,17 +93,17 @@ class WorkspaceSettings(Model):
     """True: it takes no new experiments."""
     description: Description | None = Field(default=None, exclude_if=_is_none)
     """Text for people."""
-    priority_min: int | None = Field(default=None, ge=PRIORITY_MIN, le=PRIORITY_MAX, exclude_if=_is_none)
+    priority_min: int | None = Field(default=None, strict=True, ge=PRIORITY_MIN, le=PRIORITY_MAX, exclude_if=_is_none)
     """Smallest number, which is the most urgent one, that an experiment may have as its priority."""
-    priority_max: int | None = Field(default=None, ge=PRIORITY_MIN, le=PRIORITY_MAX, exclude_if=_is_none)
+    priority_max: int | None = Field(default=None, strict=True, ge=PRIORITY_MIN, le=PRIORITY_MAX, exclude_if=_is_none)
     """Largest number that an experiment may have as its priority."""
-    slots_max: int | None = Field(default=None, ge=0, le=2**31 - 1, exclude_if=_is_none)
+    slots_max: int | None = Field(default=None, strict=True, ge=0, le=2**31 - 1, exclude_if=_is_none)
     """Most slots that one experiment may use at once. 0: no limit."""
     images: tuple[ImagePattern, ...] | None = Field(default=None, max_length=IMAGES_MAX, exclude_if=_is_none)
     """Names of the images that an experiment may run in; `*` stands for any text. Empty: any image."""
-    storage_bytes_max: int | None = Field(default=None, ge=0, le=2**63 - 1, exclude_if=_is_none)
+    storage_bytes_max: int | None = Field(default=None, strict=True, ge=0, le=2**63 - 1, exclude_if=_is_none)
     """Bytes of kept checkpoints from which on the workspace takes no new experiments. 0: no limit."""
-    wall_hours_max: float | None = Field(default=None, ge=0, le=WALL_HOURS_MAX, exclude_if=_is_none)
+    wall_hours_max: float | None = Field(default=None, strict=True, ge=0, le=WALL_HOURS_MAX, exclude_if=_is_none)
     """Longest time in hours that one experiment may run: that at least one of its trials holds its slots. 0: no limit."""
 
 
