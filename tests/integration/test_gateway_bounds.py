@@ -6,11 +6,13 @@ import asyncio
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+import httpx
 import pytest
 
 from tenuto.client import Client, Target
@@ -19,6 +21,7 @@ from tenuto.schemas.events.trial import ValidationReported
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.projections import rows
 from tenuto.services.gateway.rest import connections, gate
+from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
 from tests.support.metric_points import store
@@ -110,6 +113,43 @@ async def test_an_answer_that_nobody_reads_is_cut_and_holds_up_its_user_only(
     finally:
         for item in opened:
             item.close()
+
+
+async def test_one_user_has_so_many_downloads_at_once_and_others_do_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Downloads of a store that answers late: the fifth of a user waits for the first, a stranger's and lists do not."""
+    opened, go_on = Counter[str](), threading.Event()
+
+    def late(*_: object) -> Any:
+        opened[gate.asking()] += 1
+        go_on.wait(ANSWER_SECONDS_MAX)
+        raise DownloadRefused("It is away.")
+
+    monkeypatch.setattr(checkpoints, "open_checkpoint", late)
+    await world.record(saved(10))
+    [checkpoint] = await world.get("/checkpoints")
+    path = f"/api/v1/checkpoints/{checkpoint['id']}/download"
+    tokens = {name: (await world.http.post("/api/v1/users", json={"name": name})).json()["token"] for name in ("mallory", "eve")}
+
+    def download(name: str) -> asyncio.Task[httpx.Response]:
+        return asyncio.create_task(world.http.get(path, headers={"Authorization": f"Bearer {tokens[name]}"}))
+
+    asked = [download("mallory") for _ in range(gate.DOWNLOADS_PER_USER_MAX + 1)]
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            while opened["mallory"] < gate.DOWNLOADS_PER_USER_MAX:  # noqa: ASYNC110 - threads tell
+                await asyncio.sleep(0.01)
+            asked.append(download("eve"))
+            while not opened["eve"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            headers = {"Authorization": f"Bearer {tokens['mallory']}"}
+            assert (await world.http.get("/api/v1/checkpoints", headers=headers)).status_code == 200
+        assert opened["mallory"] == gate.DOWNLOADS_PER_USER_MAX
+    finally:
+        go_on.set()
+        assert {(await one).status_code for one in asked} == {410}
+    assert opened["mallory"] == gate.DOWNLOADS_PER_USER_MAX + 1
 
 
 async def test_a_verification_holds_up_no_submission_and_one_user_has_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.events.search import ExperimentStarted, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.policies.pareto import Goal, Measured, front, measured
+from tenuto.services.gateway.policies.pareto import Goal, Measured, front
 from tests.integration.test_gateway_rest import WHY, World, world  # noqa: F401 - a fixture
 
 NSGA2 = """
@@ -42,19 +42,6 @@ def test_the_front_is_whom_nobody_dominates(values: list[tuple[int, int]]) -> No
     found = front(GOALS, trials)
     assert sorted(found, key=lambda one: one.number) == expected
     assert [one.values[0] for one in found] == sorted(one.values[0] for one in found)
-
-
-def test_a_goal_that_is_missing_or_not_finite_is_not_compared() -> None:
-    rows: list[tuple[int, int, dict[str, Any]]] = [
-        (1, 1, {"a": 1.0, "b": 1.0}),
-        (1, 2, {"a": 2.0, "b": 3.0}),
-        (2, 1, {"a": "NaN", "b": 1.0}),
-        (3, 1, {"a": math.inf, "b": 1.0}),
-        (4, 1, {"b": 1.0}),
-        (5, 1, {"a": 0.5, "b": 1.0}),
-        (5, 2, {"a": 0.5}),
-    ]
-    assert measured(GOALS, rows) == [Measured(1, 2, (2.0, 3.0)), Measured(5, 1, (0.5, 1.0))]
 
 
 def requested(number: int, lr: float) -> TrialRequested:
@@ -92,6 +79,18 @@ async def test_the_pareto_front_is_shown(world: World) -> None:  # noqa: F811
     assert [trial["trial_id"] for trial in seen["front"]] == ["1-4", "1-1", "1-2"]
     assert seen["front"][0]["values"] == {"accuracy": 0.95, "latency_ms": 9.0}
     assert seen["front"][0]["hyperparameters"] == {"lr": 0.4}
+    # A trial is compared by its last validation that has all goals; one that never had them is not.
+    for number, batches, metrics in (
+        (1, 20, {"accuracy": 0.99, "latency_ms": 0.5}),
+        (1, 30, {"accuracy": 1.0}),
+        (6, 20, {"latency_ms": 0.1}),
+        (7, 20, {"accuracy": math.inf, "latency_ms": 0.1}),
+    ):
+        said = ValidationReported(trial_id=f"1-{number}", allocation_id="a", batches=batches, length=batches, metrics=metrics)
+        await world.record(*([requested(number, 0.5)] if number > 5 else []), said)
+    seen = await world.get("/experiments/1/pareto")
+    assert seen["compared"] == 4
+    assert [(trial["trial_id"], trial["length"]) for trial in seen["front"]] == [("1-1", 20)]
     await world.submit()
     code = (await world.error("GET", "/experiments/2/pareto"))[1:]
     assert code == ("conflict", "Experiment 2 compares accuracy only: a Pareto front needs searcher.objectives (nsga2).")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,24 +14,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class Measured:
-    """A trial's last validation that has all goals."""
+    """A trial's last validation that has all goals, each of them a finite number: a trial without one is never shown as good."""
 
     number: int
     length: int
     values: tuple[float, ...]
     """By goal, as they were reported."""
-
-
-def measured(goals: Sequence[Goal], validations: Sequence[tuple[int, int, dict[str, Any]]]) -> list[Measured]:
-    """From (trial number, length, metrics) in the order of trials and, in each, of time. Left out are trials with a goal that is
-    missing, NaN or infinite: they are worst in it, and so are never shown as good."""
-    found: dict[int, Measured] = {}
-    for number, length, metrics in validations:
-        values = [metrics.get(goal.metric) for goal in goals]
-        numbers = tuple(float(value) for value in values if isinstance(value, (int, float)) and isfinite(value))
-        if len(numbers) == len(goals):
-            found[number] = Measured(number, length, numbers)
-    return list(found.values())
 
 
 def front(goals: Sequence[Goal], trials: Sequence[Measured]) -> list[Measured]:

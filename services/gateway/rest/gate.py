@@ -56,6 +56,15 @@ HISTORIES = frozenset(
 """Their answers may be tens of megabytes, and hold a connection to the database for seconds."""
 HISTORIES_PER_USER_MAX = 4
 """Answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
+DOWNLOADS = frozenset(
+    {
+        "GET /api/v1/checkpoints/{checkpoint_id}/download",
+        "GET /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}",
+    }
+)
+"""They read a store for minutes or hours."""
+DOWNLOADS_PER_USER_MAX = 4
+"""Sent at once; further ones wait. As many threads read for one user at most, of the 40 that all have."""
 _PLAIN_ID = re.compile(r"[0-9]{1,19}")
 
 
@@ -65,7 +74,10 @@ class Gate:
         self._app, self._gateway, self._parameters = app, gateway, parameters
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
         self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
-        self._histories = Turns(of_one_user=HISTORIES_PER_USER_MAX)
+        self._turns = {
+            **dict.fromkeys(HISTORIES, Turns(of_one_user=HISTORIES_PER_USER_MAX)),
+            **dict.fromkeys(DOWNLOADS, Turns(of_one_user=DOWNLOADS_PER_USER_MAX)),
+        }
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,9 +98,9 @@ class Gate:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
             return
         sent = _Started(send)
-        dear = route in HISTORIES and asking_token() is not None
+        turns = self._turns.get(route) if asking_token() is not None else None
         try:
-            async with self._histories.turn(asking()) if dear else contextlib.nullcontext():
+            async with turns.turn(asking()) if turns is not None else contextlib.nullcontext():
                 await (head(self._app) if scope["method"] == "HEAD" else self._app)(scope, body.receive, sent)
         except BodyRefused as error:
             if sent.started:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from tenuto.services.gateway.policies.pareto import Goal, front, measured
+from tenuto.services.gateway.policies.pareto import Goal, front
 from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
 from tenuto.services.gateway.projections.queries import POINTS_MAX
 from tenuto.services.gateway.projections.views import (
@@ -82,7 +82,7 @@ async def pareto(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]
         raise DoorError("conflict", message)
     goals = [Goal(found.metric, found.smaller_is_better)]
     goals += [Goal(objective["metric"], objective["smaller_is_better"]) for objective in searcher["objectives"]]
-    compared = await asyncio.to_thread(measured, goals, await door.views.measures(experiment_id))
+    compared = await door.views.measured_in(experiment_id, [goal.metric for goal in goals])
     best = await asyncio.to_thread(front, goals, compared)
     trials = await door.views.trials_numbered(experiment_id, [one.number for one in best])
     return answer(
