@@ -28,9 +28,18 @@ pytestmark = [
     pytest.mark.real_part(browsers.lack()),
     pytest.mark.real_part(browsers.lack_of_page(), installable=False),
 ]
-FADED = """Promise.allSettled(document.getAnimations().filter(one => one.effect.getComputedTiming().endTime < Infinity)
-  .map(one => one.finished)).then(() => null)"""
-"""Waits until colours have changed."""
+FADED = """async scheme => {
+  const frame = () => new Promise(requestAnimationFrame)
+  const changing = () => document.getAnimations().filter(
+    one => one.playState === 'running' && one.effect.getComputedTiming().endTime < Infinity)
+  while (document.documentElement.dataset.mantineColorScheme !== scheme) await frame()
+  do {
+    await Promise.allSettled(changing().map(one => one.finished))
+    await frame()
+    await frame()
+  } while (changing().length)
+}"""
+"""Waits until the page has the colours of this scheme and none of them changes any more."""
 TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 GIVEN, OWN = "first-otters-juggle-lamps", "quiet walrus eats 3 plums"
 ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 2, "max_rungs": 3}
@@ -71,7 +80,7 @@ def check_accessible(page: Page) -> None:
     whole = page.viewport_size
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.evaluate(FADED)
+        page.evaluate(FADED, scheme)
         assert findings(page) == []
     page.set_viewport_size(TELEPHONE)
     expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
