@@ -20,7 +20,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.projections import rows
-from tenuto.services.gateway.rest import connections, gate
+from tenuto.services.gateway.rest import connections, gate, long_answers
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
@@ -95,7 +95,7 @@ async def test_an_answer_that_nobody_reads_is_cut_and_holds_up_its_user_only(
 
     opened = []
     try:
-        for _ in range(gate.HISTORIES_PER_USER_MAX):
+        for _ in range(long_answers.HISTORIES_PER_USER_MAX):
             opened.append(await unread())
             assert (await asyncio.get_running_loop().sock_recv(opened[-1], 15)).startswith(b"HTTP/1.1 200")
         opened.append(await unread())
@@ -135,21 +135,21 @@ async def test_one_user_has_so_many_downloads_at_once_and_others_do_not_wait(
     def download(name: str) -> asyncio.Task[httpx.Response]:
         return asyncio.create_task(world.http.get(path, headers={"Authorization": f"Bearer {tokens[name]}"}))
 
-    asked = [download("mallory") for _ in range(gate.DOWNLOADS_PER_USER_MAX + 1)]
+    asked = [download("mallory") for _ in range(long_answers.DOWNLOADS_PER_USER_MAX + 1)]
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            while opened["mallory"] < gate.DOWNLOADS_PER_USER_MAX:  # noqa: ASYNC110 - threads tell
+            while opened["mallory"] < long_answers.DOWNLOADS_PER_USER_MAX:  # noqa: ASYNC110 - threads tell
                 await asyncio.sleep(0.01)
             asked.append(download("eve"))
             while not opened["eve"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             headers = {"Authorization": f"Bearer {tokens['mallory']}"}
             assert (await world.http.get("/api/v1/checkpoints", headers=headers)).status_code == 200
-        assert opened["mallory"] == gate.DOWNLOADS_PER_USER_MAX
+        assert opened["mallory"] == long_answers.DOWNLOADS_PER_USER_MAX
     finally:
         go_on.set()
         assert {(await one).status_code for one in asked} == {410}
-    assert opened["mallory"] == gate.DOWNLOADS_PER_USER_MAX + 1
+    assert opened["mallory"] == long_answers.DOWNLOADS_PER_USER_MAX + 1
 
 
 async def test_a_verification_holds_up_no_submission_and_one_user_has_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
-from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.decide.workspaces import is_known
 from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where, match, refusal
 from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
+from tenuto.services.gateway.rest.long_answers import ARTIFACT, turns
 from tenuto.services.gateway.rest.pace import Pace
 from tenuto.services.gateway.rest.transfer import head
 
@@ -29,8 +29,6 @@ JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
 UPLOAD = "POST /api/v1/experiments"
 """Its body is no JSON; it counts its own bytes, part by part."""
-ARTIFACT = "PUT /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}"
-"""Its body is a file."""
 UPLOAD_OVERHEAD_BYTES = 4 << 20
 """Size allowed for the other parts of an upload: configuration, origin, boundaries."""
 BODY_SECONDS_FREE = 30.0
@@ -43,28 +41,6 @@ QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
-HISTORIES = frozenset(
-    {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("checkpoints", "logs", "metrics", "pareto", "reproduction")}
-    | {
-        f"GET /api/v1/experiments/{{experiment_id}}/{what}"
-        for what in ("files", "files/content", "importance", "metrics/curves", "metrics/table", "trials", "validations")
-    }
-    | {f"GET /api/v1/trials/{{trial_id}}/{what}" for what in ("logs", "metrics", "validations")}
-    | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events", "events/search", "events/{position}/links", "sparks")}
-    | {"POST /mlflow/api/2.0/mlflow/runs/search", "GET /mlflow/api/2.0/mlflow/metrics/get-history", ARTIFACT}
-)
-"""Their answers may be tens of megabytes, and hold a connection to the database for seconds."""
-HISTORIES_PER_USER_MAX = 4
-"""Answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
-DOWNLOADS = frozenset(
-    {
-        "GET /api/v1/checkpoints/{checkpoint_id}/download",
-        "GET /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}",
-    }
-)
-"""They read a store for minutes or hours."""
-DOWNLOADS_PER_USER_MAX = 4
-"""Sent at once; further ones wait. As many threads read for one user at most, of the 40 that all have."""
 _PLAIN_ID = re.compile(r"[0-9]{1,19}")
 
 
@@ -74,10 +50,7 @@ class Gate:
         self._app, self._gateway, self._parameters = app, gateway, parameters
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
         self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
-        self._turns = {
-            **dict.fromkeys(HISTORIES, Turns(of_one_user=HISTORIES_PER_USER_MAX)),
-            **dict.fromkeys(DOWNLOADS, Turns(of_one_user=DOWNLOADS_PER_USER_MAX)),
-        }
+        self._turns = turns()
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,9 +71,9 @@ class Gate:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
             return
         sent = _Started(send)
-        turns = self._turns.get(route) if asking_token() is not None else None
+        dear = self._turns.get(route) if asking_token() is not None else None
         try:
-            async with turns.turn(asking()) if turns is not None else contextlib.nullcontext():
+            async with dear.turn(asking()) if dear is not None else contextlib.nullcontext():
                 await (head(self._app) if scope["method"] == "HEAD" else self._app)(scope, body.receive, sent)
         except BodyRefused as error:
             if sent.started:
