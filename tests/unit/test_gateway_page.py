@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,6 +53,18 @@ async def test_files_with_a_hash_in_their_name_are_kept_for_ever(http: httpx.Asy
     assert "javascript" in script.headers["Content-Type"]
     again = await http.get("/icon.svg", headers={"If-None-Match": icon.headers["ETag"]})
     assert again.status_code == 304
+
+
+async def test_scripts_travel_as_the_build_packed_them(http: httpx.AsyncClient, built: Path) -> None:
+    script = built / "assets" / "index-1a2b.js"
+    script.with_name("index-1a2b.js.gz").write_bytes(gzip.compress(b"packed"))
+    packed = await http.get("/assets/index-1a2b.js")
+    assert (packed.text, packed.headers["Content-Encoding"], packed.headers["Vary"]) == ("packed", "gzip", "Accept-Encoding")
+    assert "javascript" in packed.headers["Content-Type"]
+    assert "immutable" in packed.headers["Cache-Control"]
+    plain = await http.get("/assets/index-1a2b.js", headers={"Accept-Encoding": "identity"})
+    assert (plain.text, "Content-Encoding" in plain.headers) == ("1", False)
+    assert "Content-Encoding" not in (await http.get("/icon.svg")).headers
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,17 @@ export async function answered<T>(asked: Promise<Answer<T>>): Promise<T> {
   throw refused(response.status, error)
 }
 
+/** All pages of a list, up to `most` rows: each question names the last row of the page before. */
+export async function pages<T>(most: number, ask: (last?: T) => Promise<Answer<T[]>>): Promise<T[]> {
+  const found: T[] = []
+  for (;;) {
+    const asked = ask(found.at(-1))
+    found.push(...(await answered(asked)))
+    const more = (await asked).response.headers.get('Tenuto-More') === 'true'
+    if (!more || found.length >= most) return found
+  }
+}
+
 export function refused(status: number, body: unknown): Refused {
   return new Refused(
     status,

@@ -39,9 +39,12 @@ function follow(client: QueryClient, position: number): () => void {
     const due = refreshed(pace, performance.now(), waiting.size > 0)
     pace = due.pace
     if (!due.now) return
-    const keys = [...waiting.values()]
-    waiting.clear()
-    for (const queryKey of keys) void client.invalidateQueries({ queryKey })
+    for (const [name, queryKey] of [...waiting]) {
+      // An answer on its way is waited for: to ask anew each time would never show a list that takes longer than the pause.
+      if (client.isFetching({ queryKey }) > 0) continue
+      waiting.delete(name)
+      void client.invalidateQueries({ queryKey })
+    }
   }, REFRESH_MS)
   const source = new EventSource(`/api/v1/events/stream?after=${position}`, { withCredentials: true })
   const seen = (message: MessageEvent<string>) => {

@@ -4,11 +4,16 @@ import { keepPreviousData, queryOptions } from '@tanstack/react-query'
 import type { asked } from '../lib/filters'
 import { LINEAGE_TYPES } from '../lib/lineage'
 import type { LogEvent } from '../lib/live'
+import { trialNumber } from '../lib/numbers'
 import { DECISIONS } from '../lib/rungs'
-import { answered, api } from './client'
+import { answered, api, pages } from './client'
+import type { TrialView, ValidationView } from './openapi'
 
-const TRIALS_MAX = 1000
-const VALIDATIONS_MAX = 10_000
+const TRIALS_PAGE = 1000
+const TRIALS_MAX = 20_000
+/** More than can be told apart in any picture; a table of more is no table. */
+const VALIDATIONS_PAGE = 10_000
+const VALIDATIONS_MAX = 200_000
 
 export const whoami = () =>
   queryOptions({ queryKey: ['user'], queryFn: () => answered(api.GET('/api/v1/user')), retry: false })
@@ -32,24 +37,32 @@ export const experiment = (id: number) =>
       answered(api.GET('/api/v1/experiments/{experiment_id}', { params: { path: { experiment_id: id } } })),
   })
 
+/** All trials, page by page. */
 export const trials = (id: number) =>
   queryOptions({
     queryKey: ['trials', id],
     queryFn: () =>
-      answered(
+      pages(TRIALS_MAX, (last?: TrialView) =>
         api.GET('/api/v1/experiments/{experiment_id}/trials', {
-          params: { path: { experiment_id: id }, query: { limit: TRIALS_MAX } },
+          params: { path: { experiment_id: id }, query: { limit: TRIALS_PAGE, after: last?.number ?? 0 } },
         }),
       ),
   })
 
+/** All validations of all trials, page by page. */
 export const validations = (id: number) =>
   queryOptions({
     queryKey: ['validations', id],
     queryFn: () =>
-      answered(
+      pages(VALIDATIONS_MAX, (last?: ValidationView) =>
         api.GET('/api/v1/experiments/{experiment_id}/validations', {
-          params: { path: { experiment_id: id }, query: { limit: VALIDATIONS_MAX } },
+          params: {
+            path: { experiment_id: id },
+            query: {
+              limit: VALIDATIONS_PAGE,
+              ...(last && { after_trial: trialNumber(last.trial_id), after_batches: last.batches }),
+            },
+          },
         }),
       ),
   })

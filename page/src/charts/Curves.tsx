@@ -9,6 +9,8 @@ import { CURVE_COLORS } from '../theme'
 
 const HEIGHT_PX = 360
 const NEAR_PX = 30
+const MARKED_MAX = 20
+/** With more curves no others fade and none has marks: to draw all again for each move of the pointer takes seconds. */
 
 interface Props {
   curves: Data
@@ -75,13 +77,17 @@ export function Curves(props: Props) {
 
 function options(trials: string[], width: number, dark: boolean, x: string, y: string, logY: boolean): uPlot.Options {
   const ink = dark ? '#c9c9c9' : '#495057'
+  const few = trials.length <= MARKED_MAX
   const grid = { stroke: dark ? '#3b3b3b' : '#e9ecef', width: 1 }
   return {
     width,
     height: HEIGHT_PX,
-    cursor: { focus: { prox: NEAR_PX }, drag: { x: true, y: true, uni: 20 } },
-    focus: { alpha: 0.25 },
-    legend: { show: trials.length <= 20, live: true },
+    cursor: {
+      ...(few ? { focus: { prox: NEAR_PX } } : { points: { show: false } }),
+      drag: { x: true, y: true, uni: 20 },
+    },
+    focus: { alpha: few ? 0.25 : 1 },
+    legend: { show: few, live: true },
     scales: { x: { time: false }, y: logY ? { distr: 3 } : {} },
     axes: [
       { label: x, stroke: ink, grid },
@@ -94,7 +100,7 @@ function options(trials: string[], width: number, dark: boolean, x: string, y: s
         stroke: CURVE_COLORS[index % CURVE_COLORS.length] ?? ink,
         width: 1.25,
         spanGaps: true,
-        points: { show: trials.length <= 30, size: 4 },
+        points: { show: few, size: 4 },
         value: (_: uPlot, value: number | null) => shownNumber(value),
       })),
     ],

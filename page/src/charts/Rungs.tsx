@@ -3,7 +3,7 @@ import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { axisOf, ticksOf } from '../lib/axes'
 import { shownLength } from '../lib/lengths'
-import { shownNumber } from '../lib/numbers'
+import { bounds, shownNumber, trialNumber } from '../lib/numbers'
 import { type Dot, type Fate, promotions, type Rung } from '../lib/rungs'
 
 const HEIGHT_PX = 420
@@ -109,7 +109,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
 /** Where things stand: columns side by side, better values higher, and dots beside each other by their trial's number. */
 function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
   const values = rungs.flatMap((rung) => rung.dots.map((dot) => dot.metric))
-  const [low, high] = [Math.min(...values), Math.max(...values)]
+  const [low, high] = bounds(values)
   const span = high - low || 1
   const index = new Map(rungs.map((rung, at) => [rung.rung, at]))
   const step = rungs.length > 1 ? (width - LEFT_PX - RIGHT_PX) / (rungs.length - 1) : 0
@@ -119,7 +119,7 @@ function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
     return TOP_PX + (smallerIsBetter ? part : 1 - part) * (HEIGHT_PX - TOP_PX - BOTTOM_PX)
   }
   const x = (dot: Dot) => {
-    const number = Number(dot.trial.split('-')[1] ?? 0)
+    const number = trialNumber(dot.trial)
     // The golden ratio spreads successive numbers evenly.
     return column(dot) + (((number * 0.618034) % 1) - 0.5) * SPREAD_PX
   }

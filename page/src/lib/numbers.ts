@@ -32,3 +32,18 @@ export function shownBytes(bytes: number): string {
 export function drawable(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isFinite(value) ? value : undefined
 }
+
+/** The number of a trial in its experiment, of an id such as "12-3". */
+export function trialNumber(id: string): number {
+  return Number(id.split('-')[1] ?? 0)
+}
+
+/** The smallest and the largest; any number of values. */
+export function bounds(values: readonly number[]): [number, number] {
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]
+  for (const value of values) {
+    if (value < low) low = value
+    if (value > high) high = value
+  }
+  return [low, high]
+}

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Answer, drawnCurves, followed } from './pictures'
+import { type Answer, columnsFor, drawnCurves, followed } from './pictures'
 
 const answer = (whole: boolean, ...curves: Answer['curves']): Answer => ({
   cursor: 'c',
@@ -36,4 +36,13 @@ test('a whole answer forgets what was known, and what is no number is a gap', ()
   const second = followed(first, answer(true, piece('1-1', 0, [0, 2], [5, 'NaN'])))
   expect(drawnCurves(second, 'loss', 'batches')).toEqual({ trials: ['1-1'], x: [0, 2], y: [[5, null]] })
   expect(drawnCurves(second, 'other', 'batches').trials).toEqual([])
+})
+
+test('an answer without anything new leaves all as it was, so that nothing is drawn again', () => {
+  const first = followed(undefined, answer(true, piece('1-2', 0, [0], [1])))
+  expect(followed(first, answer(false))).toBe(first)
+})
+
+test('the more curves there are, the fewer columns each has', () => {
+  expect([1, 200, 201, 800, 100_000].map(columnsFor)).toEqual([1000, 1000, 500, 250, 125])
 })

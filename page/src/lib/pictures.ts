@@ -29,9 +29,10 @@ export interface Pictures {
   pieces: ReadonlyMap<string, Piece>
 }
 
-/** What is known after an answer. */
+/** What is known after an answer; the same object where that is what was known before, so that nothing is drawn again. */
 export function followed(before: Pictures | undefined, answer: Answer): Pictures {
   const keep = before !== undefined && !answer.whole
+  if (keep && answer.curves.length === 0 && answer.cursor === before.cursor) return before
   const pieces = new Map(keep ? before.pieces : [])
   for (const piece of answer.curves) {
     const key = `${piece.trial_id} ${piece.metric}`
@@ -72,4 +73,16 @@ export function drawnCurves(pictures: Pictures, metric: string, axis: 'batches' 
     return row
   })
   return { trials: pieces.map((piece) => piece.trial_id), x, y }
+}
+
+const COLUMNS = 1_000
+const COLUMNS_MIN = 125
+const COLUMNS_OF_ALL = 200_000
+
+/** Columns of pixels that each of so many curves is thinned to: where a thousand lie over each other, nobody sees a tenth of them.
+ * In few steps, as with another number all of it is asked for anew. */
+export function columnsFor(curves: number): number {
+  let columns = COLUMNS
+  while (columns > COLUMNS_MIN && columns * curves > COLUMNS_OF_ALL) columns = Math.floor(columns / 2)
+  return columns
 }

@@ -1,7 +1,7 @@
 import { Table, UnstyledButton } from '@mantine/core'
-import type { ReactTable, RowData, TableFeatures } from '@tanstack/react-table'
+import type { ReactTable, Row, RowData, TableFeatures } from '@tanstack/react-table'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useRef } from 'react'
+import { memo, type ReactElement, useRef } from 'react'
 
 const ROW_PX = 40
 const OVERSCAN_ROWS = 12
@@ -80,15 +80,7 @@ export function DataTable<F extends TableFeatures, T extends RowData>(props: Pro
           {items.map((item) => {
             const row = rows[item.index]
             return (
-              row && (
-                <Table.Tr key={row.id} style={{ height: ROW_PX }} aria-rowindex={item.index + 1}>
-                  {row.getAllCells().map((cell) => (
-                    <Table.Td key={cell.id} style={{ whiteSpace: 'nowrap' }}>
-                      <table.FlexRender cell={cell} />
-                    </Table.Td>
-                  ))}
-                </Table.Tr>
-              )
+              row && <Drawn key={row.id} row={row} index={item.index} columns={table.options.columns} table={table} />
             )
           })}
           {after > 0 && <tr style={{ height: after }} />}
@@ -104,3 +96,28 @@ export function DataTable<F extends TableFeatures, T extends RowData>(props: Pro
     </section>
   )
 }
+
+interface DrawnProps<F extends TableFeatures, T extends RowData> {
+  row: Row<F, T>
+  index: number
+  table: ReactTable<F, T>
+  /** New columns draw a row anew. */
+  columns: unknown
+}
+
+/** A row that stays as it was drawn while others come into view. */
+const Drawn = memo(
+  function Drawn<F extends TableFeatures, T extends RowData>({ row, index, table }: DrawnProps<F, T>) {
+    return (
+      <Table.Tr style={{ height: ROW_PX }} aria-rowindex={index + 1}>
+        {row.getAllCells().map((cell) => (
+          <Table.Td key={cell.id} style={{ whiteSpace: 'nowrap' }}>
+            <table.FlexRender cell={cell} />
+          </Table.Td>
+        ))}
+      </Table.Tr>
+    )
+  },
+  (before, now) =>
+    before.row.original === now.row.original && before.index === now.index && before.columns === now.columns,
+) as <F extends TableFeatures, T extends RowData>(props: DrawnProps<F, T>) => ReactElement

@@ -63,7 +63,7 @@ export function Moment({ events, at, onChange }: Props) {
           onChange(value >= last ? undefined : positions[value])
         }}
       />
-      <Text size="sm" c="dimmed" miw={190} ta="right">
+      <Text size="sm" c="dimmed" miw={190} ta="right" data-moment={at ?? 'now'}>
         {at === undefined || shown === undefined ? 'now' : moment(shown.time_us)}
       </Text>
     </Group>

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from mimetypes import guess_type
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tenuto.services.gateway.rest.transfer import takes_gzip
 
 BUILT = Path(__file__).parents[1] / "page"
 SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "queue", "trials"})
@@ -65,11 +69,26 @@ class Page:
         return FileResponse(index, headers={**HEADERS, "Cache-Control": "no-cache"})
 
     async def _file(self, scope: Scope) -> Response:
+        path = self._files.get_path(scope)
+        packed = takes_gzip(Headers(scope=scope).get("accept-encoding", ""))
         try:
-            response = await self._files.get_response(self._files.get_path(scope), scope)
+            response = await self._packed(path, scope) if packed else None
+            if response is None:
+                response = await self._files.get_response(path, scope)
         except (HTTPException, OSError):
             return PlainTextResponse("There is no such file.\n", status_code=404, headers=HEADERS)
         response.headers.update(HEADERS)
+        response.headers["Vary"] = "Accept-Encoding"
         immutable = scope["path"].startswith("/assets/")
         response.headers["Cache-Control"] = f"public, max-age={YEAR_SECONDS}, immutable" if immutable else "no-cache"
+        return response
+
+    async def _packed(self, path: str, scope: Scope) -> Response | None:
+        """The file as the build packed it; None where it did not."""
+        try:
+            response = await self._files.get_response(f"{path}.gz", scope)
+        except HTTPException:
+            return None
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers["Content-Type"] = guess_type(path)[0] or "application/octet-stream"
         return response

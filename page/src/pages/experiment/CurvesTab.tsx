@@ -9,7 +9,7 @@ import { Curves } from '../../charts/Curves'
 import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
-import { drawnCurves } from '../../lib/pictures'
+import { columnsFor, drawnCurves } from '../../lib/pictures'
 import { Asked } from '../../parts/Asked'
 
 const route = getRouteApi('/experiments/$id')
@@ -29,9 +29,16 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
   const names = useMemo(() => metricNames(points), [points])
   const metric = search.metric ?? item.metric
   const training = metric.startsWith(TRAINING)
-  const trained = useQuery(pictures(item.id, training ? [metric.slice(TRAINING.length)] : [], item.ended_us === null))
   const shownAxis: XAxis = search.x ?? 'length'
   const axis = training && shownAxis === 'length' ? 'batches' : shownAxis
+  const trained = useQuery(
+    pictures(item.id, {
+      metrics: training ? [metric.slice(TRAINING.length)] : [],
+      live: item.ended_us === null,
+      points: columnsFor(Object.values(item.trials as Record<string, number>).reduce((sum, count) => sum + count, 0)),
+      times: axis === 'time',
+    }),
+  )
   const unit = lengthUnit(item.config)
   const validated = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
   const drawn = useMemo(

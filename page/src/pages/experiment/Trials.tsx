@@ -1,4 +1,4 @@
-import { Anchor, Text, Tooltip } from '@mantine/core'
+import { Anchor, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
@@ -93,11 +93,9 @@ function columnsOf(hyperparameters: string[], metric: string) {
       id: 'why',
       header: 'Why',
       cell: ({ row: { original: trial } }) => (
-        <Tooltip label={trial.error ?? trial.reason} multiline maw={520}>
-          <Text size="sm" c={trial.error ? 'red' : 'dimmed'} truncate maw={420}>
-            {trial.error ?? trial.reason}
-          </Text>
-        </Tooltip>
+        <Text size="sm" c={trial.error ? 'red' : 'dimmed'} truncate maw={420} title={trial.error ?? trial.reason}>
+          {trial.error ?? trial.reason}
+        </Text>
       ),
     }),
   ])
