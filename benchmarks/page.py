@@ -2,8 +2,9 @@
 
 Debian's Chromium, a real gateway and PostgreSQL, all on this machine. Three experiments: one of ASHA with many trials and
 some ten events of each, whose decisions are the searcher's own; one with `--trials` trials of 1,000 training points and ten
-validations; one that runs, with `--live` trials whose points grow ten times a second. An interaction counts from the event to the end of the
-frame that shows what it changed, so it is never shorter than a frame; the frames of a page at rest are counted, too.
+validations; one that runs, with `--live` trials whose points grow ten times a second. An interaction counts from the event
+to the end of the frame that shows what it changed, so it is never shorter than a frame; the frames of a page at rest are
+counted, too.
 """
 
 from __future__ import annotations
