@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid5
 
 import pytest
+import yaml
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision import step
@@ -37,6 +39,8 @@ from tenuto.services.gateway.commands import (
     SubmitExperiment,
 )
 from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.policies.acting import fork_config
+from tenuto.services.gateway.policies.derive import fork
 
 ID = UUID(int=7)
 CONFIG = """
@@ -149,6 +153,20 @@ def test_a_fork_is_made_once_and_makes_no_other() -> None:
     assert names(core.completes(2)) == []
     with pytest.raises(Refused, match=r"automation\[0\]\.overrides: .*the fork would be refused"):
         core.submit("  - {on: experiment, states: [completed], do: fork, overrides: {searcher: {max_trails: 3}}}\n")
+
+
+def test_so_many_rules_fork_and_each_fork_is_what_a_submission_of_it_would_be() -> None:
+    core = Core()
+    rule = "  - {on: experiment, states: [completed], do: fork, overrides: %s}\n"
+    with pytest.raises(Refused, match="automation: 6 rules fork the experiment, and 5 may"):
+        core.submit(rule % "{name: again}" * 6)
+    changes = ("{hyperparameters: {rate: 0.5}}", "{labels: [x], resources: {priority: 7}}", "{searcher: {max_length: {epochs: 2}}}")
+    original = config("".join(rule % change for change in changes))
+    for index, change in enumerate(changes):
+        made = fork_config(original, 3, 5, original.automation[index])
+        plain = fork(json.loads(original.to_json()), 3, 5, yaml.safe_load(change))
+        assert made == ExperimentConfig.model_validate({**plain, "automation": []})
+        assert made.to_json() == ExperimentConfig.model_validate(json.loads(made.to_json())).to_json()
 
 
 def test_a_fork_of_a_rule_is_judged_as_a_submission_by_the_limits_of_its_workspace() -> None:

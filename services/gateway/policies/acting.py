@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -197,11 +198,16 @@ def _forked(state: State, rule: Rule, ruled: Ruled, experiment_id: int, forks: i
     return [submitted]
 
 
-def fork_config(config: ExperimentConfig, experiment_id: int, seed: int, rule: Rule) -> ExperimentConfig:
-    """Raises ValidationError."""
-    made = derive.fork(json.loads(config.to_json()), experiment_id, seed, rule.overrides)
+def fork_config(
+    config: ExperimentConfig, experiment_id: int, seed: int, rule: Rule, document: dict[str, Any] | None = None
+) -> ExperimentConfig:
+    """`document`: the configuration as JSON says it, where that is known already. Raises ValidationError."""
+    before = json.loads(config.to_json()) if document is None else document
+    made = derive.fork(before, experiment_id, seed, rule.overrides)
     made["automation"] = [item for item in made.get("automation") or [] if item.get("do") != "fork"]
-    return ExperimentConfig.model_validate(made)
+    # Parts that stay as they are were read before: of thousands of hyperparameters that takes most of the time.
+    same = {name: getattr(config, name) for name, value in made.items() if name in before and value == before[name]}
+    return ExperimentConfig.model_validate(made | same)
 
 
 def forked(config: ExperimentConfig, rule: Rule) -> ExperimentConfig | None:
@@ -229,11 +235,23 @@ def check_workspace_rules(state: State, rules: Sequence[Rule], user: str) -> Non
             )
 
 
+FORKS_MAX = 5
+"""Rules of one experiment that fork: each fork is read and judged while its submission is decided on, and others wait."""
+
+
 def check_rules(state: State, command: SubmitExperiment, check_new: CheckNew) -> None:
     """Whether each fork would be a configuration that may be submitted now, and each webhook is the user's. A reproduction has
     the rules of the original, whoever asks for it: there a notice to somebody else's webhook is left out, and so is a fork where
     the asker may not submit it. Raises Refused."""
     config, reproduced = command.config, command.parent is not None and command.parent.relation == "reproduction"
+    forks = sum(rule.do == "fork" for rule in config.automation)
+    if forks > FORKS_MAX and not reproduced:
+        raise Refused(
+            f"automation: {forks} rules fork the experiment, and {FORKS_MAX} may; leave some out, or use a program "
+            "(`tenuto automation run`).",
+            "invalid",
+        )
+    document = json.loads(config.to_json()) if forks else {}
     for index, rule in enumerate(config.automation):
         webhook = state.notices.webhooks.get(rule.webhook or "")
         if rule.do == "webhook" and not reproduced and (webhook is None or webhook.owner != command.user):
@@ -243,7 +261,7 @@ def check_rules(state: State, command: SubmitExperiment, check_new: CheckNew) ->
             )
         if rule.do == "fork":
             try:
-                fork = fork_config(config, 1, 0, rule)
+                fork = fork_config(config, 1, 0, rule, document)
                 if not reproduced:
                     check_new(state, state.subject(command.user), fork)
             except Refused as error:
