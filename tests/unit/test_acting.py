@@ -160,7 +160,11 @@ def test_so_many_rules_fork_and_each_fork_is_what_a_submission_of_it_would_be() 
     rule = "  - {on: experiment, states: [completed], do: fork, overrides: %s}\n"
     with pytest.raises(Refused, match="automation: 6 rules fork the experiment, and 5 may"):
         core.submit(rule % "{name: again}" * 6)
-    changes = ("{hyperparameters: {rate: 0.5}}", "{labels: [x], resources: {priority: 7}}", "{searcher: {max_length: {epochs: 2}}}")
+    changes = (
+        "{hyperparameters: {rate: 0.5}}",
+        "{labels: [x], resources: {priority: 7}}",
+        "{searcher: {max_length: {epochs: 2}}}",
+    )
     original = config("".join(rule % change for change in changes))
     for index, change in enumerate(changes):
         made = fork_config(original, 3, 5, original.automation[index])

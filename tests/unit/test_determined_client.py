@@ -44,4 +44,6 @@ def test_a_name_that_is_the_same_is_there(kind: str, name: str) -> None:
 
 
 def test_the_table_is_read() -> None:
-    assert {("", "create_experiment"), ("Experiment", "top_checkpoint"), ("Trial", "hparams"), ("Checkpoint", "download")} <= set(names())
+    assert {("", "create_experiment"), ("Experiment", "top_checkpoint"), ("Trial", "hparams"), ("Checkpoint", "download")} <= set(
+        names()
+    )
