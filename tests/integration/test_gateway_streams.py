@@ -29,6 +29,7 @@ from tenuto.services.gateway.rest.server import bind
 from tests.support.gateway_world import (
     World,
     gateway_world,
+    granted,
     requested,
 )
 from tests.support.metric_points import store_columns
@@ -83,6 +84,25 @@ async def test_events_are_found_by_what_they_are(world: World, monkeypatch: pyte
         assert answer.headers["Tenuto-More"] == "true"
         page = page.partition("?")[0] + answer.headers["link"][1:].partition(">")[0]
     assert (positions, pages) == ([3, 2, 1], 3)
+
+
+async def test_events_of_some_types_of_an_experiment_come_in_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        await world.submit()
+    await world.record(*(item for number in range(1, 6) for item in (requested(number), granted(f"1-{number}-1"))))
+    monkeypatch.setattr(event_search, "LOOKED_MAX", 4)  # of eleven: a page may have less than it may, and leads on
+    page, positions = "/api/v1/events?experiment=1&type=TrialRequested,AgentLost&limit=3", list[int]()
+    for pages in range(1, 9):  # noqa: B007
+        answer = await world.http.get(page)
+        assert {item["type"] for item in answer.json()} <= {"TrialRequested"}
+        positions += [item["position"] for item in answer.json()]
+        if "link" not in answer.headers:
+            break
+        page = page.partition("?")[0] + answer.headers["link"][1:].partition(">")[0]
+    assert (positions, pages) == ([3, 5, 7, 9, 11], 3)
+    assert [item["position"] for item in await world.get("/events?experiment=1&type=TrialRequested&after=3&upto=8")] == [5, 7]
+    assert await world.get("/events?experiment=2&type=TrialRequested") == []
+    assert (await world.error("GET", "/events?type=TrialRequested"))[1] == "invalid"
 
 
 async def test_an_event_names_its_cause_and_what_followed(world: World) -> None:

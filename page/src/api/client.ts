@@ -53,6 +53,13 @@ export async function pages<T>(most: number, ask: (last?: T) => Promise<Answer<T
   }
 }
 
+/** Position at which the next page of events begins; undefined where there is none. */
+export function onward(response: Response, parameter: 'before' | 'after'): number | undefined {
+  const query = /<\?([^>]*)>; rel="next"/.exec(response.headers.get('Link') ?? '')?.[1]
+  const position = new URLSearchParams(query).get(parameter)
+  return position === null ? undefined : Number(position)
+}
+
 export function refused(status: number, body: unknown): Refused {
   return new Refused(
     status,

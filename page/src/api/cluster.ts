@@ -4,7 +4,7 @@ import { queryOptions, useQueryClient } from '@tanstack/react-query'
 import type { LogEvent } from '../lib/live'
 import { QUEUE_TYPES } from '../lib/queue'
 import { SLOT_TYPES } from '../lib/slots'
-import { answered, api } from './client'
+import { answered, api, onward } from './client'
 
 const EVENTS = 2000
 /** Events of one request: some hundred allocations, in half a megabyte. */
@@ -26,14 +26,7 @@ async function eventsOf(types: readonly string[], where: { after?: number; befor
   const query = { type: types.join(','), limit: EVENTS, ...where }
   const asked = api.GET('/api/v1/events/search', { params: { query } })
   const events = ((await answered(asked)) as unknown as LogEvent[]).reverse()
-  return { events, before: onward((await asked).response) }
-}
-
-/** Position at which the next page of a search for events begins. */
-export function onward(response: Response): number | undefined {
-  const query = /<\?([^>]*)>; rel="next"/.exec(response.headers.get('Link') ?? '')?.[1]
-  const before = new URLSearchParams(query).get('before')
-  return before === null ? undefined : Number(before)
+  return { events, before: onward((await asked).response, 'before') }
 }
 
 interface Kind {

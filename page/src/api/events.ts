@@ -3,8 +3,7 @@
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query'
 import { askedOf, type EventSearch, type Recorded } from '../lib/eventSearch'
 import { parseExact } from '../lib/exactJson'
-import { answered, api } from './client'
-import { onward } from './cluster'
+import { answered, api, onward } from './client'
 
 const PAGE_EVENTS = 200
 
@@ -22,7 +21,7 @@ export const foundEvents = (search: EventSearch) =>
       const query = { ...askedOf(search), limit: PAGE_EVENTS, ...(pageParam !== undefined && { before: pageParam }) }
       const asked = api.GET('/api/v1/events/search', { params: { query } })
       const events = (await answered(asked)) as unknown as Recorded[]
-      return { events, before: onward((await asked).response) }
+      return { events, before: onward((await asked).response, 'before') }
     },
     getNextPageParam: (page) => page.before,
     staleTime: Number.POSITIVE_INFINITY,

@@ -6,7 +6,7 @@ import { LINEAGE_TYPES } from '../lib/lineage'
 import type { LogEvent } from '../lib/live'
 import { trialNumber } from '../lib/numbers'
 import { DECISIONS } from '../lib/rungs'
-import { answered, api, pages } from './client'
+import { answered, api, onward, pages } from './client'
 import type { TrialView, ValidationView } from './openapi'
 
 const TRIALS_PAGE = 1000
@@ -82,15 +82,16 @@ const decided = (id: number, name: string, types: readonly string[]) =>
     queryKey: ['decisions', id, name],
     queryFn: async ({ client, queryKey }) => {
       const found = [...(client.getQueryData<LogEvent[]>(queryKey) ?? [])]
-      let after = found.at(-1)?.position ?? 0
-      for (;;) {
-        const asked = api.GET('/api/v1/events', { params: { query: { experiment: id, after, limit: EVENTS_PAGE } } })
-        const page = (await answered(asked)) as unknown as LogEvent[]
-        found.push(...page.filter((event) => types.includes(event.type)))
-        after = page.at(-1)?.position ?? after
-        if ((await asked).response.headers.get('Tenuto-More') !== 'true') return found
+      let after: number | undefined = found.at(-1)?.position ?? 0
+      while (after !== undefined) {
+        const query = { experiment: id, type: types.join(','), after, limit: EVENTS_PAGE }
+        const asked = api.GET('/api/v1/events', { params: { query } })
+        for (const event of (await answered(asked)) as unknown as LogEvent[]) found.push(event)
+        after = onward((await asked).response, 'after')
       }
+      return found
     },
+    structuralSharing: false,
   })
 
 export const decisions = (id: number) => decided(id, 'rungs', DECISIONS)

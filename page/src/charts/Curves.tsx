@@ -67,12 +67,17 @@ export function Curves(props: Props) {
     const made = plot.current
     if (made === null) return
     made.series.forEach((series, index) => {
-      if (index > 0) series.width = curves.trials[index - 1] === focused ? 3 : 1.25
+      if (index > 0) series.width = curves.trials[index - 1] === focused ? 3 : widthOf(curves.trials.length)
     })
     made.redraw(false)
   }, [focused, trials, dark, xLabel, yLabel, logY])
 
   return <div ref={element} role="img" aria-label={props.label ?? `Curves of ${yLabel} by ${xLabel}, one per trial`} />
+}
+
+/** Of a line, in CSS pixels. Many lines are as thin as the screen can draw: such a line costs a tenth of a thicker one. */
+function widthOf(trials: number): number {
+  return trials <= MARKED_MAX ? 1.25 : Math.min(1.25, 1 / window.devicePixelRatio)
 }
 
 function options(trials: string[], width: number, dark: boolean, x: string, y: string, logY: boolean): uPlot.Options {
@@ -98,7 +103,7 @@ function options(trials: string[], width: number, dark: boolean, x: string, y: s
       ...trials.map((id, index) => ({
         label: id,
         stroke: CURVE_COLORS[index % CURVE_COLORS.length] ?? ink,
-        width: 1.25,
+        width: widthOf(trials.length),
         spanGaps: true,
         points: { show: few, size: 4 },
         value: (_: uPlot, value: number | null) => shownNumber(value),

@@ -1,17 +1,14 @@
 import { Box, Text, useComputedColorScheme } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
-import { axisOf, ticksOf } from '../lib/axes'
 import { shownLength } from '../lib/lengths'
-import { bounds, shownNumber, trialNumber } from '../lib/numbers'
-import { type Dot, type Fate, promotions, type Rung } from '../lib/rungs'
+import { shownNumber } from '../lib/numbers'
+import { HEIGHT_PX, placed, SPREAD_PX } from '../lib/rungPlaces'
+import { type Fate, promotions, type Rung } from '../lib/rungs'
+import { RungDots } from './RungDots'
 
-const HEIGHT_PX = 420
-const TOP_PX = 36
-const BOTTOM_PX = 16
-const LEFT_PX = 110
-const RIGHT_PX = 60
-const SPREAD_PX = 70
+const BUTTONS_MAX = 1_000
+/** More dots are painted: so many elements take seconds, and nobody goes through them one by one. */
 
 const LIGHT: Record<Fate, string> = { waits: '#E69F00', 'goes on': '#0072B2', stopped: '#868e96', completed: '#009E73' }
 const DARK: Record<Fate, string> = { ...LIGHT, 'goes on': '#56B4E9', stopped: '#909296' }
@@ -29,11 +26,30 @@ interface Props {
 export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props) {
   const { ref, width } = useElementSize()
   const colors = useComputedColorScheme() === 'dark' ? DARK : LIGHT
-  const place = useMemo(() => placing(rungs, width, smallerIsBetter), [rungs, width, smallerIsBetter])
+  const place = useMemo(() => placed(rungs, width, smallerIsBetter), [rungs, width, smallerIsBetter])
   const lines = useMemo(() => promotions(rungs), [rungs])
+  const painted = rungs.reduce((sum, rung) => sum + rung.dots.length, 0) > BUTTONS_MAX
   return (
-    <Box ref={ref}>
-      <svg width={width} height={HEIGHT_PX} role="group" aria-label={`Rungs of the search by ${metric}`}>
+    <Box ref={ref} pos="relative">
+      {painted && (
+        <RungDots
+          rungs={rungs}
+          lines={lines}
+          places={place}
+          width={width}
+          colors={colors}
+          picked={picked}
+          onPick={onPick}
+          label={`Trials at the rungs by ${metric}`}
+        />
+      )}
+      <svg
+        style={painted ? { position: 'absolute', top: 0, left: 0, pointerEvents: 'none' } : undefined}
+        width={width}
+        height={HEIGHT_PX}
+        role="group"
+        aria-label={`Rungs of the search by ${metric}`}
+      >
         {place.ticks.map(([y, label]) => (
           <g key={label} aria-hidden>
             <line x1={0} x2={width} y1={y} y2={y} stroke="currentColor" strokeOpacity={0.08} />
@@ -42,7 +58,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
             </text>
           </g>
         ))}
-        {lines.map(([from, to]) => (
+        {(painted ? [] : lines).map(([from, to]) => (
           <line
             key={`${from.trial} ${to.rung}`}
             x1={place.x(from)}
@@ -73,7 +89,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
                 </title>
               </g>
             )}
-            {rung.dots.map((dot) => (
+            {(painted ? [] : rung.dots).map((dot) => (
               <circle
                 key={dot.trial}
                 cx={place.x(dot)}
@@ -104,26 +120,4 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
       </Text>
     </Box>
   )
-}
-
-/** Where things stand: columns side by side, better values higher, and dots beside each other by their trial's number. */
-function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
-  const values = rungs.flatMap((rung) => rung.dots.map((dot) => dot.metric))
-  const [low, high] = bounds(values)
-  const span = high - low || 1
-  const index = new Map(rungs.map((rung, at) => [rung.rung, at]))
-  const step = rungs.length > 1 ? (width - LEFT_PX - RIGHT_PX) / (rungs.length - 1) : 0
-  const column = (rung: Pick<Rung, 'rung'>) => LEFT_PX + step * (index.get(rung.rung) ?? 0)
-  const y = (value: number) => {
-    const part = (value - low) / span
-    return TOP_PX + (smallerIsBetter ? part : 1 - part) * (HEIGHT_PX - TOP_PX - BOTTOM_PX)
-  }
-  const x = (dot: Dot) => {
-    const number = trialNumber(dot.trial)
-    // The golden ratio spreads successive numbers evenly.
-    return column(dot) + (((number * 0.618034) % 1) - 0.5) * SPREAD_PX
-  }
-  const axis = axisOf('', values)
-  const ticks = axis === undefined ? [] : ticksOf(axis).map(([part, label]) => [y(low + part * span), label] as const)
-  return { column, x, y, ticks }
 }

@@ -23,6 +23,18 @@ SELECT {_COLUMNS} FROM (
         SELECT {_COLUMNS} FROM events WHERE {{}} ORDER BY position DESC LIMIT $3
     ) AS found
 ) AS sized WHERE bytes_before < $4 ORDER BY position DESC"""
+_OF_EXPERIMENT = f"""
+SELECT {_COLUMNS} FROM (
+    SELECT {_COLUMNS}, sum(octet_length(payload)) OVER (ORDER BY position) - octet_length(payload) AS bytes_before FROM (
+        SELECT {_COLUMNS} FROM events
+        WHERE correlation_id = $1 AND position > $2 AND position <= $3 AND type = ANY($4::text[]) ORDER BY position LIMIT $5
+    ) AS found
+) AS sized WHERE bytes_before < $6 ORDER BY position"""
+_LOOKED = """
+SELECT max(position) AS last, count(*) AS looked FROM (
+    SELECT position FROM events WHERE correlation_id = $1 AND position > $2 AND position <= $3
+    ORDER BY position LIMIT $4
+) AS looked"""
 _FOLLOWERS = f"""
 SELECT {_COLUMNS} FROM events
 WHERE position > $1 AND position <= $1 + {LOOKED_MAX} AND causation_id = (SELECT id FROM events WHERE position = $1)
@@ -76,6 +88,20 @@ class EventSearch(Fetching):
             return False
         rows = await self._rows("SELECT time_us FROM events WHERE position = $1", position)
         return bool(rows) and rows[0]["time_us"] < since_us - OUT_OF_ORDER_US
+
+    async def of_experiment(
+        self, experiment_id: int, types: Sequence[str], after: int, upto: int, limit: int
+    ) -> tuple[list[Event], int | None]:
+        """Events of these types of one experiment above `after` and up to `upto`, in order, and behind which position to go on;
+        None: there is no more. One call looks at LOOKED_MAX of its events."""
+        [looked] = await self._rows(_LOOKED, str(experiment_id), after, upto, LOOKED_MAX)
+        if looked["last"] is None:
+            return [], None
+        values = (str(experiment_id), after, looked["last"], list(types), limit, FOUND_BYTES_MAX)
+        found = [Event(**row) for row in await self._rows(_OF_EXPERIMENT, *values)]
+        if len(found) == limit or sum(len(event.payload) for event in found) >= FOUND_BYTES_MAX:
+            return found, found[-1].position
+        return found, looked["last"] if looked["looked"] == LOOKED_MAX else None
 
     async def followers(self, position: int) -> list[Event]:
         """Events that this one caused, in order, among the next LOOKED_MAX."""

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from tenuto.schemas.text import visible
 from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.projections.event_search import Wanted
-from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking, asking_token, more
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, asking, asking_token, more
 from tenuto.services.gateway.rest.errors import DoorError, error_response, not_found
 from tenuto.services.gateway.rest.paging import next_page
 from tenuto.services.gateway.rest.tail import TooManyClients
@@ -64,10 +64,13 @@ async def page(
     limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 500,
     experiment: ExperimentFilter = None,
     upto: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+    type: Annotated[str, Query(max_length=2_000, description="Only these types, with commas between; with `experiment`.")] = "",
 ) -> Response:
     """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes; `sentence`, where
     an event records a reason, is made of it for people. With the header `Tenuto-More: true` the page was full, by number or by
-    bytes: go on after its last event."""
+    bytes: go on after its last event, or, of some types, as `Link` says."""
+    if types := tuple(filter(None, type.split(","))):
+        return await _of_types(request, door, types, experiment, after, upto, limit)
     correlation_id = None if experiment is None else str(experiment)
     judge = door.seen_events.judge(door.subject)
     while True:  # until something of a page may be seen: a page without anything would not say where to go on
@@ -79,6 +82,18 @@ async def page(
     body = b"[" + b",".join(encode_told(event) for event in seen) + b"]"
     onward = next_page(request, after=seen[-1].position) if events.more and seen else more(events.more)
     return Response(body, media_type="application/json", headers=onward)
+
+
+async def _of_types(
+    request: Request, door: Gateway, types: tuple[str, ...], experiment: int | None, after: int, upto: int | None, limit: int
+) -> Response:
+    if experiment is None:
+        raise DoorError("invalid", "type needs an experiment here; /events/search finds events of any.", "type")
+    upto = 2**62 if upto is None else upto
+    found, onward = await door.views.of_experiment(experiment, types, after, upto, limit)
+    seen = await door.seen_events.judge(door.subject)(found)
+    body = b"[" + b",".join(encode_told(event) for event in seen) + b"]"
+    return Response(body, media_type="application/json", headers={} if onward is None else next_page(request, after=onward))
 
 
 @router.get("/events/search", response_class=Response, responses=_ARRAY)
