@@ -95,6 +95,16 @@ def test_one_users_streams_leave_room_for_others_and_end_with_the_user(admin: Do
     mallory.close()
 
 
+def by_a_stranger(method: str, address: str) -> httpx.Response:
+    """Without a token, at the pace that one address may have: the table has more routes than may come at once."""
+    for _ in range(10):
+        response = httpx.request(method, address)
+        if response.status_code != 429:
+            break
+        time.sleep(float(response.headers["Retry-After"]))
+    return response
+
+
 def test_no_right_is_taken_that_was_not_given(admin: Door, ada: Door, eve: Door) -> None:
     """Every route of the table, asked for by somebody who may not."""
     experiment_id = ada.submit().json()["id"]
@@ -111,7 +121,7 @@ def test_no_right_is_taken_that_was_not_given(admin: Door, ada: Door, eve: Door)
             response = eve.http.request(method, f"{eve.url}{path}", json={})
             assert "only" in eve.refused(response, 403).lower(), route
         if rule.where is not Where.OPEN:
-            assert httpx.request(method, f"{eve.url}{path}").status_code == 401, route
+            assert by_a_stranger(method, f"{eve.url}{path}").status_code == 401, route
     assert ada.http.get(f"/experiments/{experiment_id}").json()["state"] == "active"
     assert admin.http.post("/log/verify").status_code == 200
     assert admin.http.post("/checkpoints/gc").status_code == 200

@@ -14,6 +14,10 @@ const NEAR_PX = 8
 const STEP = 0.05
 const BRUSH_MIN = 0.01
 const AXIS_PX_MIN = 70
+const SHADES = 24
+/** As many can be told apart. */
+const THIN_FROM = 200
+/** So many lines are drawn as thin as the screen can: such a line costs a tenth of a thicker one. */
 
 interface Props {
   data: Data
@@ -40,11 +44,7 @@ export function Parallel({ data, smallerIsBetter, brushes, picked, onBrush, onPi
     (to: CanvasRenderingContext2D, width: number) => {
       const xs = xsOf(width)
       to.clearRect(0, 0, width, HEIGHT_PX)
-      const stroke = (line: Line, color: string, alpha: number, thick: number) => {
-        to.strokeStyle = color
-        to.globalAlpha = alpha
-        to.lineWidth = thick
-        to.beginPath()
+      const trace = (line: Line) => {
         let pen = false
         line.places.forEach((place, at) => {
           const [x, y] = [xs[at] ?? 0, TOP_PX + (1 - (place ?? 0)) * inner]
@@ -53,19 +53,41 @@ export function Parallel({ data, smallerIsBetter, brushes, picked, onBrush, onPi
           else to.moveTo(x, y)
           if (place !== undefined) pen = true
         })
+      }
+      // Lines of one look are one path: thousands of paths take a second to draw.
+      const stroke = (some: readonly Line[], color: string, alpha: number, thick: number) => {
+        to.strokeStyle = color
+        to.globalAlpha = alpha
+        to.lineWidth = some.length > THIN_FROM ? Math.min(thick, 1 / window.devicePixelRatio) : thick
+        to.beginPath()
+        for (const line of some) trace(line)
         to.stroke()
       }
-      const chosen = order.filter((line) => isChosen(line, axes, brushes))
-      const set = new Set(chosen)
-      const faint = Math.max(0.03, Math.min(0.25, 20 / order.length))
-      for (const line of order) if (!set.has(line)) stroke(line, dark ? '#868e96' : '#adb5bd', faint, 1)
-      const alpha = Math.max(0.25, Math.min(0.9, 60 / chosen.length))
-      for (const line of chosen) {
+      const groups = new Map<number | undefined, Line[]>()
+      const others: Line[] = []
+      for (const line of order) {
+        if (!isChosen(line, axes, brushes)) {
+          others.push(line)
+          continue
+        }
         const part = good(line.metric)
-        stroke(line, part === undefined ? '#868e96' : scaleColor(part, dark), part === undefined ? 0.3 : alpha, 1.4)
+        const shade = part === undefined ? undefined : Math.round(part * SHADES) / SHADES
+        const group = groups.get(shade)
+        if (group === undefined) groups.set(shade, [line])
+        else group.push(line)
       }
+      const chosen = order.length - others.length
+      stroke(others, dark ? '#868e96' : '#adb5bd', Math.max(0.1, Math.min(0.25, 20 / order.length)), 1)
+      const alpha = Math.max(0.25, Math.min(0.9, 60 / chosen))
+      for (const [shade, some] of groups)
+        stroke(
+          some,
+          shade === undefined ? '#868e96' : scaleColor(shade, dark),
+          shade === undefined ? 0.3 : alpha,
+          chosen > THIN_FROM ? Math.min(1.4, 1 / window.devicePixelRatio) : 1.4,
+        )
       const one = order.find((line) => line.id === picked)
-      if (one !== undefined) stroke(one, '#D55E00', 1, 3)
+      if (one !== undefined) stroke([one], '#D55E00', 1, 3)
       to.globalAlpha = 1
     },
     [axes, order, brushes, picked, dark, good, inner, xsOf],
