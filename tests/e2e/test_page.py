@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tenuto.client.messages import items
+from tenuto.schemas.envelope import decode_event
 from tenuto.schemas.events.pool import AllocationGranted
 from tests.e2e.test_search_control import ENDED, Search
 from tests.support import browser as browsers
-from tests.support.accessibility import findings
 from tests.support.live_cluster import LiveCluster
+from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
+from tests.support.page_visits import GIVEN, check_accessible, enter
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, ViewportSize
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,27 +30,13 @@ pytestmark = [
     pytest.mark.real_part(browsers.lack()),
     pytest.mark.real_part(browsers.lack_of_page(), installable=False),
 ]
-FADED = """async scheme => {
-  const frame = () => new Promise(requestAnimationFrame)
-  const changing = () => document.getAnimations().filter(
-    one => one.playState === 'running' && one.effect.getComputedTiming().endTime < Infinity)
-  while (document.documentElement.dataset.mantineColorScheme !== scheme) await frame()
-  do {
-    await Promise.allSettled(changing().map(one => one.finished))
-    await frame()
-    await frame()
-  } while (changing().length)
-}"""
-"""Waits until the page has the colours of this scheme and none of them changes any more."""
-TELEPHONE: ViewportSize = {"width": 390, "height": 844}
-GIVEN, OWN = "first-otters-juggle-lamps", "quiet walrus eats 3 plums"
 ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 2, "max_rungs": 3}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("page") / "cluster") as cluster:
-        for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False)):
+        for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False), ("eve", False)):
             cluster.client().post("/users", {"name": name, "admin": admin})
             cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
         yield cluster
@@ -71,29 +59,6 @@ def running(cluster: LiveCluster) -> list[int]:
 def browser() -> Iterator[Browser]:
     with browsers.browsing() as found:
         yield found
-
-
-def check_accessible(page: Page) -> None:
-    """Nothing serious by axe-core's rules, in light and in dark colours; nothing wider than a telephone."""
-    from playwright.sync_api import expect
-
-    whole = page.viewport_size
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.evaluate(FADED, scheme)
-        assert findings(page) == []
-    page.set_viewport_size(TELEPHONE)
-    expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
-    page.set_viewport_size(whole or {})  # type: ignore[typeddict-item]
-
-
-def enter(page: Page, name: str) -> None:
-    """Signs in for the first time: with the password that an admin gave, and an own one in its place."""
-    page.get_by_label("User").fill(name)
-    page.locator("input[autocomplete=current-password]").fill(GIVEN)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_label("New password").fill(f"{OWN} {name}")
-    page.get_by_role("button", name="Sign in").click()
 
 
 def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
@@ -346,3 +311,32 @@ def test_what_is_not_ones_own_is_refused_in_a_sentence(cluster: LiveCluster, bro
         cookies = page.context.cookies()
         assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")]
         assert page.evaluate("Object.keys(localStorage).filter(name => /token|session/i.test(name))") == []
+
+
+def test_a_search_of_each_method_is_shown_whole(cluster: LiveCluster, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    client = cluster.client()
+    ids = search_all(cluster)
+    with browsers.visiting(browser, client.target.url) as page:
+        page.goto("/")
+        enter(page, "eve")
+        expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+        for name, experiment in ids.items():
+            page.goto(f"/experiments/{experiment}?tab=rungs")
+            expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+            events = [decode_event(body) for body in client.event_bodies(experiment=experiment)]
+            look_at_lineage(page, events) if name == "pbt" else look_at_rungs(page, events)
+            trials = items(client.get(f"/experiments/{experiment}/trials"))
+            page.get_by_role("tab", name="Trials").click()
+            rows = page.get_by_role("region", name="Trials").get_by_role("row")
+            expect(rows).to_have_count(1 + len(trials))
+            for trial in trials:
+                row = rows.filter(has=page.get_by_role("link", name=str(trial["number"]), exact=True))
+                expect(row).to_contain_text(trial["state"].replace("_", " "))
+                expect(row).to_contain_text(trial["reason"])
+                expect(row).not_to_contain_text("–")  # each has a best and a latest metric
+            page.get_by_role("tab", name="Curves").click()
+            expect(page.get_by_role("img", name="Curves of loss by")).to_be_visible()
+            assert page.get_by_role("alert").count() == 0, name
+        look_at_what_if(page, cluster)

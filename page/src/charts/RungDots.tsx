@@ -10,7 +10,6 @@ interface Props {
   rungs: Rung[]
   lines: [Dot, Dot][]
   places: Places
-  width: number
   colors: Record<Fate, string>
   picked: string
   onPick: (trial: string) => void
@@ -18,7 +17,7 @@ interface Props {
 }
 
 /** Thousands of trials at their rungs, painted; a click picks the nearest. */
-export function RungDots({ rungs, lines, places, width, colors, picked, onPick, label }: Props) {
+export function RungDots({ rungs, lines, places, colors, picked, onPick, label }: Props) {
   const draw = useCallback(
     (to: CanvasRenderingContext2D, wide: number) => {
       to.clearRect(0, 0, wide, HEIGHT_PX)
@@ -63,12 +62,12 @@ export function RungDots({ rungs, lines, places, width, colors, picked, onPick, 
   )
   const { ref, canvas } = useCanvas(HEIGHT_PX, draw)
   return (
-    <div ref={ref} style={{ height: HEIGHT_PX }}>
+    <div ref={ref} style={{ width: places.width, height: HEIGHT_PX }}>
       <canvas
         ref={canvas}
         role="img"
         aria-label={label}
-        style={{ width, height: HEIGHT_PX, display: 'block', cursor: 'pointer' }}
+        style={{ width: places.width, height: HEIGHT_PX, display: 'block', cursor: 'pointer' }}
         onClick={(event) => {
           const box = event.currentTarget.getBoundingClientRect()
           const dot = nearestDot(rungs, places, event.clientX - box.left, event.clientY - box.top, NEAR_PX)

@@ -1,17 +1,19 @@
 import { expect, test } from 'vitest'
-import { nearestDot, placed } from './rungPlaces'
+import { nearestDot, placed, TOP_PX } from './rungPlaces'
 import type { Dot, Rung } from './rungs'
 
 const dot = (trial: string, rung: number, metric: number): Dot => ({
   trial,
-  rung,
+  at: `/${rung}`,
   metric,
   fate: 'waits',
   sentence: '',
   position: 1,
 })
 const rung = (number: number, ...dots: Dot[]): Rung => ({
+  key: `/${number}`,
   rung: number,
+  bracket: undefined,
   length: 4 ** number,
   unit: 'epochs',
   cutOff: undefined,
@@ -23,7 +25,7 @@ test('better values are higher, and rungs go from left to right', () => {
   const places = placed(RUNGS, 800, true)
   expect(places.y(0.2)).toBeLessThan(places.y(0.9))
   expect(placed(RUNGS, 800, false).y(0.2)).toBeGreaterThan(placed(RUNGS, 800, false).y(0.9))
-  expect(places.column({ rung: 0 })).toBeLessThan(places.column({ rung: 1 }))
+  expect(places.column('/0')).toBeLessThan(places.column('/1'))
 })
 
 test('a click finds the nearest dot, and none far away', () => {
@@ -35,5 +37,5 @@ test('a click finds the nearest dot, and none far away', () => {
 
 test('a hundred thousand dots have their places', () => {
   const dots = Array.from({ length: 100_000 }, (_, at) => dot(`1-${at}`, 0, at))
-  expect(placed([rung(0, ...dots)], 800, true).y(0)).toBe(36)
+  expect(placed([rung(0, ...dots)], 800, true).y(0)).toBe(TOP_PX)
 })

@@ -32,9 +32,7 @@ function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] })
       />
       {rungs.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
-          {events.length === 0
-            ? 'Nothing was decided yet.'
-            : `Nothing was compared at rungs by then (method ${item.method}).`}
+          {events.length === 0 ? 'Nothing was decided yet.' : 'Nothing was decided by then.'}
         </Text>
       ) : (
         <Rungs

@@ -1,0 +1,48 @@
+"""What tests of the web page do on each of its pages: sign in, and judge it by the rules for everyone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.accessibility import findings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, ViewportSize
+
+FADED = """async scheme => {
+  const frame = () => new Promise(requestAnimationFrame)
+  const changing = () => document.getAnimations().filter(
+    one => one.playState === 'running' && one.effect.getComputedTiming().endTime < Infinity)
+  while (document.documentElement.dataset.mantineColorScheme !== scheme) await frame()
+  do {
+    await Promise.allSettled(changing().map(one => one.finished))
+    await frame()
+    await frame()
+  } while (changing().length)
+}"""
+"""Waits until the page has the colours of this scheme and none of them changes any more."""
+TELEPHONE: ViewportSize = {"width": 390, "height": 844}
+GIVEN, OWN = "first-otters-juggle-lamps", "quiet walrus eats 3 plums"
+
+
+def check_accessible(page: Page) -> None:
+    """Nothing serious by axe-core's rules, in light and in dark colours; nothing wider than a telephone."""
+    from playwright.sync_api import expect
+
+    whole = page.viewport_size
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.evaluate(FADED, scheme)
+        assert findings(page) == []
+    page.set_viewport_size(TELEPHONE)
+    expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
+    page.set_viewport_size(whole or {})  # type: ignore[typeddict-item]
+
+
+def enter(page: Page, name: str) -> None:
+    """Signs in for the first time: with the password that an admin gave, and an own one in its place."""
+    page.get_by_label("User").fill(name)
+    page.locator("input[autocomplete=current-password]").fill(GIVEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("New password").fill(f"{OWN} {name}")
+    page.get_by_role("button", name="Sign in").click()
