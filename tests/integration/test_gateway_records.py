@@ -265,6 +265,8 @@ async def test_forks_and_continuations(world: World) -> None:
     status, message = await world.refused("POST", "/experiments/1/continue", json={"overrides": {"hyperparameters": {"lr": 1}}})
     assert status == 400
     assert message.startswith("hyperparameters.lr: cannot change when an experiment is continued")
+    assert [one["id"] for one in await world.get("/experiments?parent=1")] == [child.experiment_id, made.experiment_id]
+    assert await world.get(f"/experiments?parent={child.experiment_id}") == []
 
 
 async def test_all_trials_are_continued_however_many_checkpoints_the_first_kept(world: World) -> None:

@@ -7,7 +7,7 @@ import type { LogEvent } from '../lib/live'
 import { trialNumber } from '../lib/numbers'
 import { DECISIONS } from '../lib/rungs'
 import { answered, api, onward, pages } from './client'
-import type { TrialView, ValidationView } from './openapi'
+import type { paths, TrialView, ValidationView } from './openapi'
 
 const TRIALS_PAGE = 1000
 const TRIALS_MAX = 20_000
@@ -18,15 +18,17 @@ const VALIDATIONS_MAX = 200_000
 export const whoami = () =>
   queryOptions({ queryKey: ['user'], queryFn: () => answered(api.GET('/api/v1/user')), retry: false })
 
+async function listed(query: NonNullable<paths['/api/v1/experiments']['get']['parameters']['query']>) {
+  const found = api.GET('/api/v1/experiments', { params: { query } })
+  const list = await answered(found)
+  return { list, total: Number((await found).response.headers.get('Tenuto-Total') ?? list.length) }
+}
+
 /** Experiments that fit, the newest first, and how many there are in all. */
 export const experiments = (query: ReturnType<typeof asked>) =>
   queryOptions({
     queryKey: ['experiments', query],
-    queryFn: async () => {
-      const found = api.GET('/api/v1/experiments', { params: { query } })
-      const list = await answered(found)
-      return { list, total: Number((await found).response.headers.get('Tenuto-Total') ?? list.length) }
-    },
+    queryFn: () => listed(query),
     placeholderData: keepPreviousData,
   })
 
@@ -36,6 +38,14 @@ export const experiment = (id: number) =>
     queryFn: () =>
       answered(api.GET('/api/v1/experiments/{experiment_id}', { params: { path: { experiment_id: id } } })),
   })
+
+const CHILDREN_MAX = 20
+
+/** The newest that were made from an experiment, also archived ones, and how many there are in all. */
+export const children = (id: number) => {
+  const query = { parent: id, archived: true, limit: CHILDREN_MAX, total: true }
+  return queryOptions({ queryKey: ['experiments', 'children', id], queryFn: () => listed(query) })
+}
 
 /** All trials, page by page. */
 export const trials = (id: number) =>

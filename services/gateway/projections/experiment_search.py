@@ -44,6 +44,8 @@ class ExperimentSearch:
     user: str | None = None
     workspace: str | None = None
     project: str | None = None
+    parent: int | None = None
+    """Experiment that it was made from."""
     hidden: tuple[str, ...] = ()
     """Workspaces of which nothing is shown."""
     submitted_after_us: int | None = None
@@ -87,6 +89,7 @@ def _where(search: ExperimentSearch) -> _Where:
     where.add("user_name = {}", search.user)
     where.add("workspace = {}", search.workspace)
     where.add("project = {}", search.project)
+    where.add("parent_id = {}", search.parent)
     if search.hidden:
         where.add("workspace <> ALL({}::text[])", list(search.hidden))
     where.add("submitted_us >= {}", search.submitted_after_us)

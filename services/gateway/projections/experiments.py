@@ -13,9 +13,10 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
     await db.execute(
         """INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric,
                smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, seed, config, context_hash,
-               context_size_bytes, submitted_us, max_trials, max_concurrent_trials, workspace, project)
+               context_size_bytes, submitted_us, max_trials, max_concurrent_trials, workspace, project,
+               parent_id)
            VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-                   $21, $22)""",
+                   $21, $22, $23)""",
         data.experiment_id,
         config.name,
         config.description,
@@ -38,6 +39,7 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
         getattr(searcher, "max_concurrent_trials", None),
         resources.workspace,
         config.project,
+        None if data.parent is None else data.parent.experiment_id,
     )
 
 

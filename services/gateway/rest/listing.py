@@ -41,6 +41,7 @@ class ExperimentQuery(BaseModel):
     user: str | None = Field(default=None, max_length=100, description="User who submitted it.")
     workspace: str | None = Field(default=None, pattern=NAME_PATTERN, description="Only those in it.")
     project: str | None = Field(default=None, pattern=PROJECT_PATTERN, description="Only those in it; empty: in none.")
+    parent: int | None = Field(default=None, ge=1, le=2**62, description="Only those that were made from this experiment.")
     submitted_after_us: int | None = Field(default=None, ge=0, le=2**62, description="Submitted then or later.")
     submitted_before_us: int | None = Field(default=None, ge=0, le=2**62, description="Submitted earlier.")
     metric_above: float | None = Field(default=None, allow_inf_nan=False, description="The best metric is larger.")

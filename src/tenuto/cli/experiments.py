@@ -135,6 +135,7 @@ def list_experiments(
     deleted: Annotated[bool, typer.Option("--deleted", help="Deleted experiments, too.")] = False,
     workspace: Annotated[str | None, typer.Option("--workspace", "-w", help="Only those of this workspace.")] = None,
     project: Annotated[str | None, typer.Option("--project", "-p", help="Only those of this project; empty: of none.")] = None,
+    parent: Annotated[int | None, typer.Option(help="Only those that were made from this experiment.")] = None,
     json: Json = False,
 ) -> None:
     """List experiments, the newest first. What is given must all hold."""
@@ -144,7 +145,7 @@ def list_experiments(
 
     given = {
         "name": name, "label": label, "user": user, "workspace": workspace, "project": project, "state": state,
-        "hyperparameter": hyperparameter, "metric_above": metric_above, "metric_below": metric_below,
+        "hyperparameter": hyperparameter, "metric_above": metric_above, "metric_below": metric_below, "parent": parent,
         "archived": "true" if archived else None, "deleted": "true" if deleted else None,
     }  # fmt: skip
     pages = client(context).pages(

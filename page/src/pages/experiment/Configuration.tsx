@@ -5,7 +5,7 @@ import { differences } from '../../api/experiments'
 import type { ExperimentDetail } from '../../api/openapi'
 import { Asked } from '../../parts/Asked'
 import { Differences } from '../../parts/Differences'
-import { Ancestry } from './Ancestry'
+import { Ancestry, Children } from './Ancestry'
 import { LazyConfiguration } from './LazyConfiguration'
 
 /** The configuration on record, and what differs from the experiment that it was made from. */
@@ -13,6 +13,7 @@ export function Configuration({ item }: { item: ExperimentDetail }) {
   return (
     <Stack>
       {item.parent_id && <Ancestry item={item} />}
+      <Children item={item} />
       {item.parent_id && <FromParent item={item} parent={item.parent_id} />}
       <LazyConfiguration config={item.config} />
     </Stack>
