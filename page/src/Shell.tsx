@@ -13,7 +13,7 @@ import {
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
-import { useLink, useLive } from './api/live'
+import { type Link as Connection, useLink, useLive } from './api/live'
 import { status, whoami } from './api/queries'
 import { signOut } from './api/session'
 
@@ -24,6 +24,13 @@ const PAGES = [
   { to: '/queue', label: 'Queue', inside: ['/queue'] },
   { to: '/events', label: 'Events', inside: ['/events'] },
 ]
+
+const LINKS: Record<Connection, string> = {
+  connecting: '○ connecting',
+  live: '● live',
+  behind: '◐ behind, catching up',
+  offline: '○ offline, trying again',
+}
 
 /** What is around every page: where one is, whether what one sees is live, and light or dark. */
 export function Shell() {
@@ -48,7 +55,7 @@ export function Shell() {
           </Group>
           <Group gap="sm">
             <Text size="xs" c={link === 'live' ? 'teal' : 'dimmed'} role="status">
-              {link === 'live' ? '● live' : link === 'offline' ? '○ offline, trying again' : '○ connecting'}
+              {LINKS[link]}
             </Text>
             <SchemeButton />
             <SignOut />

@@ -3,9 +3,9 @@
 import type { QueryClient } from '@tanstack/react-query'
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useSyncExternalStore } from 'react'
-import { AT_REST, FOLLOWED, type Key, type LogEvent, outdated, REFRESH_MS, refreshed } from '../lib/live'
+import { AT_REST, FOLLOWED, isBehind, type Key, type LogEvent, outdated, REFRESH_MS, refreshed } from '../lib/live'
 
-export type Link = 'connecting' | 'live' | 'offline'
+export type Link = 'connecting' | 'live' | 'behind' | 'offline'
 
 let link: Link = 'connecting'
 const listeners = new Set<() => void>()
@@ -33,27 +33,42 @@ export function useLive(position: number | undefined): void {
 }
 
 function follow(client: QueryClient, position: number): () => void {
-  const waiting = new Map<string, Key>()
+  const waiting = new Map<string, { key: Key; since: number }>()
+  const asked = new Map<string, number>()
+  let open = false
   let pace = AT_REST
   const refresh = setInterval(() => {
-    const due = refreshed(pace, performance.now(), waiting.size > 0)
+    const now = performance.now()
+    const times = [...asked.values(), ...[...waiting.values()].map((one) => one.since)]
+    if (open) setLink(isBehind(times, now) ? 'behind' : 'live')
+    const due = refreshed(pace, now, waiting.size > 0)
     pace = due.pace
     if (!due.now) return
-    for (const [name, queryKey] of [...waiting]) {
+    for (const [name, { key: queryKey, since }] of [...waiting]) {
       // An answer on its way is waited for: to ask anew each time would never show a list that takes longer than the pause.
       if (client.isFetching({ queryKey }) > 0) continue
       waiting.delete(name)
-      void client.invalidateQueries({ queryKey })
+      asked.set(name, since)
+      void client.invalidateQueries({ queryKey }).finally(() => asked.delete(name))
     }
   }, REFRESH_MS)
   const source = new EventSource(`/api/v1/events/stream?after=${position}`, { withCredentials: true })
   const seen = (message: MessageEvent<string>) => {
     const event = JSON.parse(message.data) as LogEvent
-    for (const key of outdated(event)) waiting.set(key.join('/'), key)
+    for (const key of outdated(event)) {
+      const name = key.join('/')
+      waiting.set(name, { key, since: waiting.get(name)?.since ?? performance.now() })
+    }
   }
   for (const type of FOLLOWED) source.addEventListener(type, seen)
-  source.onopen = () => setLink('live')
-  source.onerror = () => setLink('offline')
+  source.onopen = () => {
+    open = true
+    setLink('live')
+  }
+  source.onerror = () => {
+    open = false
+    setLink('offline')
+  }
   return () => {
     clearInterval(refresh)
     source.close()

@@ -6,6 +6,7 @@ const item = {
   name: 'Digits ASHA',
   state: 'active',
   user: 'olga',
+  workspace: 'vision',
   labels: ['nightly'],
   method: 'asha',
   submitted_us: 1,
@@ -20,6 +21,8 @@ test.each<[ListSearch, boolean]>([
   [{ user: 'olga', state: 'active' }, true],
   [{ label: 'nightly', method: 'asha' }, true],
   [{ label: 'weekly' }, false],
+  [{ workspace: 'vision' }, true],
+  [{ workspace: 'default' }, false],
   [{ method: 'random' }, false],
 ])('%j', (search, shown) => {
   expect(fits(item, search)).toBe(shown)
@@ -38,7 +41,13 @@ test('what the gateway filters by', () => {
     submitted_after_us: 60e6,
     limit: 200,
   })
-  expect(asked({}, 5).submitted_after_us).toBeUndefined()
+  expect(asked({}, 5)).toMatchObject({ submitted_after_us: undefined, sort: 'id', order: 'desc' })
+  expect(asked({ workspace: 'vision', by: 'best', down: false }, 5)).toMatchObject({
+    workspace: 'vision',
+    sort: 'metric',
+    order: 'asc',
+  })
+  expect(asked({ by: 'priority', down: false }, 5)).toMatchObject({ sort: 'id', order: 'desc' })
 })
 
 test('what has no value comes last, whichever way', () => {
@@ -48,7 +57,7 @@ test('what has no value comes last, whichever way', () => {
 })
 
 test('columns that few look at are left out until somebody chooses', () => {
-  expect(columnsWithout({})).toEqual(['pool', 'priority'])
+  expect(columnsWithout({})).toEqual(['workspace', 'pool', 'priority'])
   expect(columnsWithout(listSearch({ without: shownWithout([]) }))).toEqual([])
   expect(columnsWithout(listSearch({ without: shownWithout(['user', 'pool']) }))).toEqual(['user', 'pool'])
 })

@@ -9,12 +9,13 @@ export interface ListSearch {
   text?: string | undefined
   state?: (typeof STATES)[number] | undefined
   user?: string | undefined
+  workspace?: string | undefined
   label?: string | undefined
   method?: string | undefined
   /** Submitted within so long. */
   time?: Time | undefined
   archived?: boolean | undefined
-  /** Experiments that are asked for, the newest first. */
+  /** Experiments that are asked for, the first ones of the order. */
   limit?: number | undefined
   by?: string | undefined
   down?: boolean | undefined
@@ -22,8 +23,8 @@ export interface ListSearch {
   without?: string | undefined
 }
 
-/** Left out until somebody chooses columns: most clusters have one pool and one priority. */
-const WITHOUT_FIRST = ['pool', 'priority']
+/** Left out until somebody chooses columns: most clusters have one workspace, one pool and one priority. */
+const WITHOUT_FIRST = ['workspace', 'pool', 'priority']
 const NONE = 'none'
 
 /** Columns that are left out. */
@@ -42,6 +43,7 @@ interface Listed {
   name: string
   state: string
   user: string
+  workspace: string
   labels: string[]
   method: string
   submitted_us: number
@@ -52,7 +54,7 @@ interface Listed {
 export function listSearch(raw: Record<string, unknown>): ListSearch {
   const found: ListSearch = {}
   if (STATES.some((state) => state === raw.state)) found.state = raw.state as (typeof STATES)[number]
-  for (const key of ['text', 'user', 'label', 'method', 'by', 'without'] as const) {
+  for (const key of ['text', 'user', 'workspace', 'label', 'method', 'by', 'without'] as const) {
     const value = raw[key]
     if (typeof value === 'string' && value !== '') found[key] = value
     else if (typeof value === 'number') found[key] = String(value)
@@ -64,14 +66,24 @@ export function listSearch(raw: Record<string, unknown>): ListSearch {
   return found
 }
 
+/** Columns by which the gateway orders all experiments, with its names for them; by another, those that are shown are ordered. */
+const ORDERED = { id: 'id', submitted: 'id', name: 'name', user: 'user', state: 'state', best: 'metric' } as const
+
+/** Whether what is shown is the first of all experiments in this order. */
+export const isOrdered = (by: string): by is keyof typeof ORDERED => by in ORDERED
+
 /** What the gateway filters by: so that what fits is found beyond the newest ones, too. `nowUs` is rounded to a minute, as it is
  * part of the question. */
 export function asked(search: ListSearch, nowUs: number) {
   const after = search.time === undefined ? undefined : nowUs - TIMES[search.time] * 1e6
+  const by = search.by ?? 'id'
   return {
     limit: search.limit ?? LIMIT_FIRST,
+    sort: isOrdered(by) ? ORDERED[by] : 'id',
+    order: isOrdered(by) && search.down === false ? ('asc' as const) : ('desc' as const),
     state: search.state,
     user: search.user,
+    workspace: search.workspace,
     label: search.label,
     archived: search.archived,
     submitted_after_us: after === undefined ? undefined : Math.floor(after / 60e6) * 60e6,
@@ -83,6 +95,7 @@ export function asked(search: ListSearch, nowUs: number) {
 export function fits(item: Listed, search: ListSearch): boolean {
   if (search.state !== undefined && item.state !== search.state) return false
   if (search.user !== undefined && item.user !== search.user) return false
+  if (search.workspace !== undefined && item.workspace !== search.workspace) return false
   if (search.label !== undefined && !item.labels.includes(search.label)) return false
   if (search.method !== undefined && item.method !== search.method) return false
   const text = [String(item.id), item.name, item.method, item.user, ...item.labels].join('\n').toLowerCase()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { AT_REST, FOLLOWED, outdated, REFRESH_MS, refreshed } from './live'
+import { AT_REST, BEHIND_MS, FOLLOWED, isBehind, outdated, REFRESH_MS, refreshed } from './live'
 
 test('a validation makes the curves, trials and lists of its experiment out of date, and nothing of another', () => {
   expect(outdated({ type: 'ValidationReported', correlation_id: '7' })).toEqual([
@@ -28,4 +28,10 @@ test('a change is shown at once, many of them every two seconds, and one after a
     if (due.now) shown.push(now)
   }
   expect(shown).toEqual([0, 400, 1_200, 2_800, 4_800, 6_800, 8_800, 10_800, 18_000])
+})
+
+test('who has not shown for long what happened says so', () => {
+  expect(isBehind([], 1e9)).toBe(false)
+  expect(isBehind([1_000, 900], 1_000 + BEHIND_MS)).toBe(true)
+  expect(isBehind([1_000], 1_000 + BEHIND_MS)).toBe(false)
 })

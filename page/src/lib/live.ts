@@ -71,6 +71,15 @@ export const REFRESH_MS = 400
 const REFRESH_BUSY_MS = 2_000
 /** ... and while there is always more, so often: 200 open pages would else ask the gateway 500 times a second. */
 
+export const BEHIND_MS = 6_000
+/** Three refreshes while there is always more: what is not shown by then, somebody should know of. */
+
+/** Whether what happened at one of these times is still not shown. */
+export function isBehind(since: Iterable<number>, nowMs: number): boolean {
+  for (const time of since) if (nowMs - time > BEHIND_MS) return true
+  return false
+}
+
 export interface Pace {
   due: number
   /** Nothing is asked again before. */

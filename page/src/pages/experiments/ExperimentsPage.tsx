@@ -6,7 +6,16 @@ import { useCallback, useMemo, useState } from 'react'
 import { sparks } from '../../api/experiments'
 import type { ExperimentView } from '../../api/openapi'
 import { experiments } from '../../api/queries'
-import { asked, columnsWithout, compared, fits, LIMIT_FIRST, LIMIT_MAX, type ListSearch } from '../../lib/filters'
+import {
+  asked,
+  columnsWithout,
+  compared,
+  fits,
+  isOrdered,
+  LIMIT_FIRST,
+  LIMIT_MAX,
+  type ListSearch,
+} from '../../lib/filters'
 import { Asked } from '../../parts/Asked'
 import { DataTable } from '../../parts/DataTable'
 import { Bulk } from './Bulk'
@@ -70,7 +79,8 @@ function List({ list, total }: { list: ExperimentView[]; total: number }) {
       {total > list.length && (
         <Group>
           <Text size="sm" c="dimmed">
-            The newest {list.length} of {total} are shown.
+            {isOrdered(sort.by) && search.by !== undefined ? 'The first' : 'The newest'} {list.length} of {total} are
+            shown.
           </Text>
           {limit < LIMIT_MAX && (
             <Button

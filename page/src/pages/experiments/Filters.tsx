@@ -13,10 +13,16 @@ interface Props {
 /** What the list shows. */
 export function Filters({ list, search, onChange }: Props) {
   const users = names([...list.map((item) => item.user), search.user])
+  const workspaces = names([...list.map((item) => item.workspace), search.workspace])
   const labels = names([...list.flatMap((item) => item.labels), search.label])
   const methods = names([...list.map((item) => item.method), search.method])
   const without = columnsWithout(search)
-  const pick = (key: 'state' | 'user' | 'label' | 'method', placeholder: string, data: string[], width = 140) => (
+  const pick = (
+    key: 'state' | 'user' | 'workspace' | 'label' | 'method',
+    placeholder: string,
+    data: string[],
+    width = 140,
+  ) => (
     <Select
       aria-label={placeholder.replace('Any ', '').replace(/^./, (letter) => letter.toUpperCase())}
       placeholder={placeholder}
@@ -39,6 +45,9 @@ export function Filters({ list, search, onChange }: Props) {
       />
       {pick('state', 'Any state', [...STATES])}
       {pick('user', 'Any user', users)}
+      {workspaces.length > 1 || search.workspace !== undefined
+        ? pick('workspace', 'Any workspace', workspaces, 160)
+        : null}
       {pick('label', 'Any label', labels)}
       {pick('method', 'Any method', methods)}
       <Select

@@ -19,6 +19,7 @@ export const SORTED_BY: Record<string, (item: ExperimentView) => string | number
   method: (item) => item.method,
   best: (item) => item.best_metric,
   user: (item) => item.user,
+  workspace: (item) => item.workspace,
   pool: (item) => item.pool,
   priority: (item) => item.priority,
   submitted: (item) => item.submitted_us,
@@ -46,6 +47,7 @@ export const OPTIONAL: Record<string, string> = {
   best: 'Best',
   spark: 'Curve',
   user: 'User',
+  workspace: 'Workspace',
   pool: 'Pool',
   priority: 'Priority',
   submitted: 'Submitted',
@@ -135,6 +137,7 @@ const COLUMNS = helper.columns([
   helper.display({ id: 'pool', header: 'Pool', cell: ({ row }) => row.original.pool }),
   helper.display({ id: 'priority', header: 'Priority', cell: ({ row }) => row.original.priority }),
   helper.display({ id: 'user', header: 'User', cell: ({ row }) => row.original.user }),
+  helper.display({ id: 'workspace', header: 'Workspace', cell: ({ row }) => row.original.workspace }),
   helper.display({
     id: 'submitted',
     header: 'Submitted',
