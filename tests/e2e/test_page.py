@@ -202,6 +202,7 @@ def fork(page: Page, cluster: LiveCluster, search: Search) -> None:
     page.get_by_role("tab", name="Configuration").click()
     expect(page.get_by_role("table", name="Differences")).to_contain_text("max_trials")
     page.get_by_role("navigation", name="Ancestry").get_by_role("link", name=str(search.id), exact=True).click()
+    expect(page.get_by_role("heading", name="seen live", exact=True)).to_be_visible()
     page.get_by_role("tab", name="Configuration").click()
     made = page.get_by_role("navigation", name="Made from this experiment")
     expect(made.get_by_role("link")).to_have_text([f"{forked} seen live (fork of {search.id})"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any
 
-from tenuto.client import Client
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO, LiveCluster
+from tests.support.live_cluster import ROOT, LiveCluster
 from tests.support.page_visits import check_accessible
 
 if TYPE_CHECKING:
@@ -57,14 +55,12 @@ def configured(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def search_all(cluster: LiveCluster) -> dict[str, int]:
     """Runs them all at once, to their end. Their ids by name."""
-    with Client(cluster.client().target) as client:
-        made = {name: client.create_experiment(configured(name, settings), MODEL) for name, settings in SEARCHERS.items()}
-        ids = {name: experiment.id for name, experiment in made.items()}
-        command = [str(TENUTO), "search", "run", f"{MODEL / 'best_of_three.py'}:BestOfThree", str(ids["custom"])]
-        subprocess.run(command, env=cluster.environment, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
-        for experiment in made.values():
-            experiment.wait()
-    return ids
+    client = cluster.client()
+    made = {name: client.create_experiment(configured(name, settings), MODEL) for name, settings in SEARCHERS.items()}
+    cluster.cli("search", "run", f"{MODEL / 'best_of_three.py'}:BestOfThree", str(made["custom"].id))
+    for experiment in made.values():
+        experiment.wait()
+    return {name: experiment.id for name, experiment in made.items()}
 
 
 def look_at_rungs(page: Page, events: list[Event]) -> None:
@@ -82,7 +78,8 @@ def look_at_rungs(page: Page, events: list[Event]) -> None:
     expect(picture.get_by_role("button", name="waits")).to_have_count(0)
     expect(picture.get_by_text(re.compile(r"^bracket \d$"))).to_have_count(sum(one is not None for one, _ in brackets))
     expect(picture.get_by_text(re.compile(r"^\d+ batch(es)?$"))).to_have_count(len(brackets))
-    picture.get_by_role("button", name="completed").first.click()
+    picture.get_by_role("button", name="completed").first.focus()
+    page.keyboard.press("Enter")
     expect(page.get_by_role("status").filter(has_text="Trial")).to_contain_text("Trained to the full length of 4 batches")
 
 
@@ -118,16 +115,16 @@ def look_at_what_if(page: Page, cluster: LiveCluster) -> None:
 
     page.goto("/queue")
     question = page.get_by_role("region", name="What if")
-    question.get_by_label("this pool shared by").click()
+    question.get_by_label("this pool shared by").first.click()
     page.get_by_role("option", name="fair share").click()
     question.get_by_role("button", name="Simulate").click()
     table = question.get_by_role("table", name="What happened and what would have happened")
     heads = ["What happened", "The same, simulated", "With policy fair share"]
     expect(table.get_by_role("columnheader")).to_have_text(["Pool default", *heads])
-    answer = cluster.client().get("/pools/default/what-if?policy=fair_share")
+    answer = cluster.client().get("/pools/default/what-if", policy="fair_share")
     ran = [str(course["figures"]["trials"]) for course in answer["courses"]]
-    assert int(ran[0]) > 40
-    expect(table.get_by_role("row", name="Trials").get_by_role("cell")).to_have_text(["Trials", *ran])
+    assert int(ran[0]) > 30
+    expect(table.get_by_role("row", name=re.compile("^Trials")).get_by_role("cell")).to_have_text(["Trials", *ran])
     for head in (heads[0], heads[2]):
         course = question.get_by_role("region", name=head, exact=True)
         expect(course.get_by_role("img", name="Slots by time: 2 slots")).to_be_visible()
