@@ -78,7 +78,7 @@ class GatewayService:
         self.gateway, self.port = gateway, 0
         self._contexts = None if gateway.bus is None else Contexts(gateway.bus, pool, gateway.contexts)
         self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
-        self._limits = LimitKeeper(gateway.loop, gateway.clock, gateway.views.stored_bytes)
+        self._limits = LimitKeeper(gateway.loop, gateway.clock, gateway.views.stored_bytes, gateway.views_reached)
         self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
 

@@ -28,9 +28,16 @@ COUNT_SHARE = 0.02
 
 
 class LimitKeeper:
-    def __init__(self, loop: ServiceLoop[State], clock: Clock, stored_bytes: Callable[[str], Awaitable[int]]) -> None:
-        """`stored_bytes`: of the kept checkpoints of a workspace. Raises errors of the database."""
-        self._loop, self._clock, self._stored_bytes = loop, clock, stored_bytes
+    def __init__(
+        self,
+        loop: ServiceLoop[State],
+        clock: Clock,
+        stored_bytes: Callable[[str], Awaitable[int]],
+        views_reached: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """`stored_bytes`: of the kept checkpoints of a workspace, as the views say; raises errors of the database. `views_reached`: returns when these know the
+        log up to a position."""
+        self._loop, self._clock, self._stored_bytes, self._views_reached = loop, clock, stored_bytes, views_reached
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -48,6 +55,8 @@ class LimitKeeper:
 
     async def _count(self) -> None:
         while True:
+            # Views that are filled again count too little, and a limit would be noted as left.
+            await self._views_reached(self._loop.position)
             begun = self._clock.monotonic()
             workspaces = self._loop.state.access.workspaces
             for name in sorted(workspaces):
