@@ -35,8 +35,8 @@ class LimitKeeper:
         stored_bytes: Callable[[str], Awaitable[int]],
         views_reached: Callable[[int], Awaitable[None]],
     ) -> None:
-        """`stored_bytes`: of the kept checkpoints of a workspace, as the views say; raises errors of the database. `views_reached`: returns when these know the
-        log up to a position."""
+        """`stored_bytes`: of the kept checkpoints of a workspace, as the views say; raises errors of the database.
+        `views_reached`: returns when these know the log up to a position."""
         self._loop, self._clock, self._stored_bytes, self._views_reached = loop, clock, stored_bytes, views_reached
 
     async def run(self) -> None:
