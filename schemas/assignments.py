@@ -102,6 +102,8 @@ class Heartbeat(Offer):
     report has overtaken proves nothing about allocations that it does not list."""
     backlog: dict[str, int] = {}
     """Number of uncommitted reports on the agent's disk by lane; lanes without any are absent."""
+    gone: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the agent ends now; this is its last heartbeat."""
     repeated: bool = False
     """True: the agent was too busy to make a new heartbeat and sent its last one again. The agent is alive, but the other
     fields may be out of date."""

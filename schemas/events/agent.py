@@ -16,6 +16,13 @@ AUXILIARY_TRIALS_MAX = 100
 own interpreter."""
 
 
+TIME_US_MAX = 253_402_300_799_000_000
+"""Latest time that an agent may name: the end of the year 9999, the last that is shown as a date."""
+Leaving = Literal["", "soon", "now"]
+"""How near an agent's end is. soon: what runs on it goes on, and nothing new begins there. now: what runs saves a checkpoint and
+goes on elsewhere. Empty: it is not near."""
+
+
 class Slot(Model):
     slot_id: int
     kind: Literal["cpu", "cuda"]
@@ -48,13 +55,18 @@ class Offer(Model):
     """Most trials without slots that the agent runs at once."""
     runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
     """How the agent can run workers: process, docker. A trial that names an image needs docker."""
+    leaving: Leaving = Field(default="", exclude_if=lambda value: not value)
+    leaves_at_us: int | None = Field(default=None, ge=0, le=TIME_US_MAX, exclude_if=lambda value: value is None)
+    """Time at which the agent has to be gone, such as the end of its Slurm job. None: it has none, or it is not known."""
 
 
 @event("AgentJoined")
 class AgentJoined(Offer, Agent):
-    """The agent was seen for the first time, again after it was lost, or with other slots than before."""
+    """The agent was seen for the first time, again after it was lost, or with another offer than before."""
 
 
 @event("AgentLost")
 class AgentLost(Agent):
     reason: str
+    announced: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the agent itself has said that it ends; nothing is wrong with it."""

@@ -103,6 +103,15 @@ class SlotsClosedBelow(Numbers):
         return f"{what} was taken out of service; what runs there saves a checkpoint and goes on elsewhere."
 
 
+@rule(AllocationPreempted.TYPE, "agent_leaves")
+@dataclass(frozen=True, kw_only=True)
+class AgentLeaves(Numbers):
+    agent: str
+
+    def sentence(self, about: Data) -> str:
+        return f"The time of agent {self.agent} ends; what runs there saves a checkpoint and goes on elsewhere."
+
+
 @rule(AllocationPreempted.TYPE, "pool_changed")
 @dataclass(frozen=True, kw_only=True)
 class PoolChanged(Numbers):

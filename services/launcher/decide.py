@@ -76,7 +76,7 @@ def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, RecordHeartbeat):
         return _heartbeat(state, cause.heartbeat, cause.fresh)
     if isinstance(cause, ExpireLease):
-        return _expire(state, cause)
+        return _gone(state, cause.agent_id, cause.reason)
     return ()
 
 
@@ -142,6 +142,8 @@ def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) ->
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
+    if heartbeat.gone:
+        return _gone(state, heartbeat.agent_id, "its time was over", announced=True)
     if agent is None or any(getattr(agent, name) != getattr(heartbeat, name) for name in OFFERED):
         # Before the exits below: the scheduler must not hand out again slots that are not there.
         decided.append(AgentJoined(agent_id=heartbeat.agent_id, **{name: getattr(heartbeat, name) for name in OFFERED}))
@@ -162,16 +164,16 @@ def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[Even
     return decided
 
 
-def _expire(state: State, command: ExpireLease) -> Sequence[EventData]:
-    if command.agent_id not in state.agents:
+def _gone(state: State, agent_id: str, reason: str, *, announced: bool = False) -> Sequence[EventData]:
+    if agent_id not in state.agents:
         return ()
     # AgentLost comes first: the scheduler must not grant slots of an agent that is gone.
-    decided: list[EventData] = [AgentLost(agent_id=command.agent_id, reason=command.reason)]
-    for allocation_id in state.on_agent.get(command.agent_id, ()):
+    decided: list[EventData] = [AgentLost(agent_id=agent_id, reason=reason, announced=announced)]
+    for allocation_id in state.on_agent.get(agent_id, ()):
         allocation = state.allocations[allocation_id]
-        part = allocation.part(command.agent_id)
+        part = allocation.part(agent_id)
         assert part is not None
-        error = f"agent {command.agent_id} was lost: {command.reason}"
+        error = f"agent {agent_id} was lost: {reason}"
         decided.extend(_part_exited(state, allocation, part, "lost", None, error))
     return decided
 

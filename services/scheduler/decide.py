@@ -8,7 +8,9 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
+from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased, AllocationResized
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
 from tenuto.schemas.events.run import RestartPauseEnded, WorkersExited
 from tenuto.schemas.events.search import Search, TrialRequested
@@ -17,6 +19,7 @@ from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of
 from tenuto.schemas.sentences.grants import GoesOnResized
 from tenuto.schemas.sentences.leaving import (
+    AgentLeaves,
     ExperimentPaused,
     OverLimit,
     PoolChanged,
@@ -126,14 +129,21 @@ def _lenders_first(state: State, names: list[str]) -> list[str]:
 
 
 def _evicted(state: State, data: EventData) -> list[EventData]:
-    """Preemptions of allocations on slots that a user closed without draining them."""
+    """Preemptions of allocations on slots that a user closed without draining them, or of an agent that leaves."""
+    if isinstance(data, AgentJoined) and data.leaving == "now":
+        agent = state.agents[data.agent_id]
+        concerned = {*(item for _, item in agent.used), *agent.auxiliary}
+        return _preempted(state, concerned, AgentLeaves(agent=data.agent_id).reason())
     if not isinstance(data, SlotsClosed) or data.drain or data.agent_id not in state.agents:
         return []
     agent = state.agents[data.agent_id]
     concerned = {item for slot, item in agent.used if data.slot_id is None or slot == data.slot_id}
     if data.slot_id is None:
         concerned.update(agent.auxiliary)
-    reason = SlotsClosedBelow(agent=data.agent_id, slot=data.slot_id).reason()
+    return _preempted(state, concerned, SlotsClosedBelow(agent=data.agent_id, slot=data.slot_id).reason())
+
+
+def _preempted(state: State, concerned: set[str], reason: Reason) -> list[EventData]:
     leaving = [state.allocations[item] for item in sorted(concerned) if not state.allocations[item].leaving]
     return [preempted(allocation.pool, allocation, reason) for allocation in leaving]
 

@@ -73,7 +73,9 @@ class Driver:
         self.core.check(self.state)
         return [event.data for event in decided]
 
-    def join(self, agent: str = "a", slots: int = 2, has: tuple[str, ...] = (), fresh: bool = True) -> list[EventData]:
+    def join(
+        self, agent: str = "a", slots: int = 2, has: tuple[str, ...] = (), fresh: bool = True, **said: Any
+    ) -> list[EventData]:
         offered = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(slots))
         beat = Heartbeat(
             agent_id=agent,
@@ -84,6 +86,7 @@ class Driver:
             slots=offered,
             allocations=has,
             launcher_sequence=1,
+            **said,
         )
         return self.command(RecordHeartbeat, beat, fresh)
 

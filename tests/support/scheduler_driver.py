@@ -164,6 +164,7 @@ def joined(
     device: str = "",
     auxiliary_max: int = 100,
     runtimes: Sequence[str] = ("process",),
+    leaving: str = "",
 ) -> EventData:
     ids = range(slots) if isinstance(slots, int) else slots
     return AgentJoined.model_validate(
@@ -176,6 +177,7 @@ def joined(
             "auxiliary_trials_max": auxiliary_max,
             "version": "1",
             "runtimes": tuple(runtimes),
+            "leaving": leaving,
         }
     )
 

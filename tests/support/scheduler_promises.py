@@ -30,8 +30,8 @@ from tenuto.schemas.events.trial import LogMatched
 PREEMPTIONS_MAX = 100
 """Preemptions of one trial beyond those that agents and users cause. More count as a livelock: each costs a fraction of a second,
 so that a history that never ends would take hours."""
-OWN_WISH = ("experiment_paused", "pool_changed", "slot_limit", "slots_closed")
-"""Preemption rules that apply also to trials that are not preemptible, because a user asked for it."""
+OWN_WISH = ("experiment_paused", "pool_changed", "slot_limit", "slots_closed", "agent_leaves")
+"""Preemption rules that apply also to trials that are not preemptible, because a user asked for it, or the agent ends anyway."""
 
 Slots = set[tuple[str, int]]
 

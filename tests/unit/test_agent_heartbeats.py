@@ -11,6 +11,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.departure import Departure
 from tenuto.workers.agent.spare_heartbeat import SpareHeartbeat
 
 BEATS = 5
@@ -50,6 +51,7 @@ async def test_heartbeats_do_not_wait_for_what_they_brought_to_be_written_down()
     agent = cast(Any, AgentApp.__new__(AgentApp))
     agent._settings, agent._clock, agent._taking = Settings(heartbeat_seconds=0.01), SystemClock(), None
     agent._node, agent._told = SimpleNamespace(agent_id="a"), asyncio.Event()
+    agent.departure = Departure(agent._settings, agent._clock)
     agent._spare_heart = SpareHeartbeat(agent._settings, "a")
     agent._seldom, agent.manager = SimpleNamespace(over=lambda: None, warn=lambda text: None), manager
     agent._heartbeat = lambda: Heartbeat(

@@ -30,11 +30,12 @@ from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
-from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.agent import Leaving, Slot
 from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
 from tenuto.workers.agent.change_signal import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
+from tenuto.workers.agent.departure import BadEnd, Departure
 from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch, database_problem
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.manager import Manager
@@ -90,6 +91,10 @@ class AgentApp:
         try:
             self.runtime = make_runtime(settings, self._node, self._shared, environment=environment, command=command, slots=slots)
         except RuntimeUnavailable as error:
+            raise AgentError(str(error)) from error
+        try:
+            self.departure = Departure(settings, clock)
+        except BadEnd as error:
             raise AgentError(str(error)) from error
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
@@ -176,6 +181,20 @@ class AgentApp:
         """Returns when the directory or the database is gone or damaged: one sentence with the reason and what to do."""
         return await self._home.lost()
 
+    async def departed(self) -> None:
+        """Returns when the agent's time is over (see `Departure`)."""
+        await self.departure.over(lambda: self.manager.allocations)
+
+    async def say_gone(self) -> None:
+        """Tells the launcher that the agent ends, so that nobody waits for the end of its lease. `run` may have ended."""
+        if self._bus is None:
+            return
+        heartbeat = self._heartbeat().model_copy(update={"gone": True})
+        with contextlib.suppress(NatsError, OSError):
+            await self._bus.request(
+                subjects.heartbeat(self._node.agent_id), heartbeat.to_json(), timeout=self._settings.heartbeat_seconds
+            )
+
     async def leave(self) -> None:
         """Ends all workers after `lost`. Whatever can still be written and reported is."""
         if self._home.writable:
@@ -249,13 +268,15 @@ class AgentApp:
                 if answer.assignments is not None and (self._taking is None or self._taking.done()):
                     if self._taking is not None:
                         self._taking.result()  # raises unexpected errors
-                    self._taking = asyncio.create_task(self._take(answer.assignments), name="take-assignments")
+                    taking = self._take(answer.assignments, heartbeat.leaving)
+                    self._taking = asyncio.create_task(taking, name="take-assignments")
             obey_cancellation()
-            await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
+            await self.departure.pause(due - self._clock.monotonic(), heartbeat.leaving)
 
-    async def _take(self, assignments: Assignments) -> None:
+    async def _take(self, assignments: Assignments, leaving: Leaving) -> None:
         try:
             await self._assign(assignments)
+            self.departure.heard(leaving)
         except (sqlite3.Error, OSError) as error:  # such as a full disk: the next heartbeat brings them again
             self._seldom.warn(f"an assignment could not be taken: {error}")
 
@@ -280,6 +301,8 @@ class AgentApp:
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             runtimes=self.runtime.names,
             allocations=self.manager.allocations,
+            leaving=self.departure.leaving,
+            leaves_at_us=self.departure.leaves_at_us,
             launcher_sequence=self._spool.last("launcher"),
             backlog=self._spool.backlog(),
         )

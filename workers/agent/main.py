@@ -12,6 +12,7 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.departure import SIGNAL_SECONDS_MAX
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
 from tenuto.workers.agent.slots import NoSlots
 
@@ -30,7 +31,9 @@ class AgentLost(RuntimeError):
 
 def main() -> None:
     """Runs the agent. SIGTERM, SIGINT: workers save and leave, then the agent. SIGHUP: the agent leaves, and workers go on
-    until the next agent on the same directory finds them (for an upgrade). A kill -9 is like SIGHUP."""
+    until the next agent on the same directory finds them (for an upgrade). A kill -9 is like SIGHUP. SIGUSR1: the agent's time
+    ends (its batch system wants the node back): what runs saves and goes on elsewhere, and the agent leaves. So does SIGTERM
+    where the agent knows its end."""
     try:
         settings = Settings.from_environment()
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -49,20 +52,26 @@ async def _run(settings: Settings) -> None:
     received: asyncio.Future[signal.Signals] = loop.create_future()
 
     def receive(number: signal.Signals) -> None:
-        if not received.done():
+        if number == signal.SIGUSR1:
+            app.departure.announce("now")
+        elif number == signal.SIGTERM and app.departure.by_signal:
+            app.departure.announce("now", SIGNAL_SECONDS_MAX)
+        elif not received.done():
             received.set_result(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         loop.add_signal_handler(number, receive, number)
     running: asyncio.Task[None] | None = None
     lost: asyncio.Task[str] | None = None
+    departed: asyncio.Task[None] | None = None
     try:
         await app.open()
         logger.info("agent is ready")
         running, lost = asyncio.create_task(app.run()), asyncio.create_task(app.lost())
-        awaited: set[asyncio.Future[Any]] = {running, received, lost}
+        departed = asyncio.create_task(app.departed())
+        awaited: set[asyncio.Future[Any]] = {running, received, lost, departed}
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        if not received.done():
+        if not received.done() and not departed.done():
             await asyncio.wait({lost}, timeout=LOOK_SECONDS)  # `lost` has the better reason
         if lost.done():
             logger.critical("%s", lost.result())
@@ -72,7 +81,14 @@ async def _run(settings: Settings) -> None:
             await app.stop()
         elif running.done():
             running.result()
+        elif departed.done():
+            departed.result()
+            await app.stop()
+            await stop_task(running)  # or one more of its heartbeats would follow the last one
+            await app.say_gone()
+            logger.info("the agent's time is over")
     finally:
+        await stop_task(departed)
         await stop_task(lost)
         await stop_task(running)
         await app.close()

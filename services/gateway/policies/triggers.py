@@ -129,7 +129,7 @@ def _fired(trigger: Trigger, data: EventData) -> Fired | None:
         return Fired(data.level, SaidByModel(text=data.text).reason())
     if isinstance(trigger, LogTrigger) and isinstance(data, LogMatched) and trigger.contains in data.line:
         return Fired("warning", LineMatched(pattern=data.pattern, line=data.line[:TEXT_MAX]).reason())
-    if isinstance(trigger, AgentLostTrigger) and isinstance(data, AgentLost):
+    if isinstance(trigger, AgentLostTrigger) and isinstance(data, AgentLost) and not data.announced:
         return Fired("error", LostAgent(why=data.reason[:TEXT_MAX]).reason())
     if isinstance(trigger, CheckpointDamagedTrigger) and isinstance(data, CheckpointDamaged):
         damage = DamagedCheckpoint(checkpoint=data.checkpoint_id, damage=data.reason[:TEXT_MAX], resumed_from=data.resumed_from)

@@ -9,15 +9,16 @@ from tenuto.services.gateway.projections.common import Connection, Handler, to_j
 
 async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None:
     await db.execute(
-        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us) VALUES ($1, $2, $3, $4, 'joined', $5, $6)
+        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us) VALUES ($1, $2, $3, $4, $7, $5, $6)
            ON CONFLICT (agent_id) DO UPDATE SET pool = excluded.pool, host = excluded.host, version = excluded.version,
-               state = 'joined', slots = excluded.slots, joined_us = excluded.joined_us, reason = '', lost_us = NULL""",
+               state = excluded.state, slots = excluded.slots, joined_us = excluded.joined_us, reason = '', lost_us = NULL""",
         data.agent_id,
         data.pool,
         data.host,
         data.version,
         to_json([item.model_dump() for item in data.slots]),
         event.time_us,
+        "leaving" if data.leaving else "joined",
     )
 
 

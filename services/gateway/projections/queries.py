@@ -337,7 +337,7 @@ def _agent(
     """`closed`: (agent, slot) that users took out of service; slot -1 is the whole agent. `auxiliary`: agent -> live allocations
     without slots on it."""
     agent_id = row.pop("agent_id")
-    disabled = {slot_id for name, slot_id in closed if name == agent_id}
+    disabled = {slot_id for name, slot_id in closed if name == agent_id} | ({-1} if row["state"] == "leaving" else set())
     slots = tuple(
         SlotView(**slot, enabled=not disabled & {-1, slot["slot_id"]}, allocation_id=users.get((agent_id, slot["slot_id"])))
         for slot in json.loads(row.pop("slots"))

@@ -22,7 +22,7 @@ ExperimentState = Literal["active", "paused", "canceling", "completed", "failed"
 TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
 
 
-AgentState = Literal["joined", "lost"]
+AgentState = Literal["joined", "leaving", "lost"]
 
 
 class ExperimentView(Model):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tenuto.schemas.events import agent as agents
 from tenuto.services.scheduler.state import Agent, State, allocations, indexes
+from tenuto.services.scheduler.state.usable import closed_slots
 
 
 def joined(state: State, data: agents.AgentJoined) -> State:
@@ -18,7 +19,8 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
         labels=tuple(sorted((*data.labels, *([agents.IMAGES_LABEL] if "docker" in data.runtimes else [])))),
         devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
-        closed=state.closed.get(data.agent_id),
+        closed=closed_slots(state, data.agent_id, ending=bool(data.leaving)),
+        ending=bool(data.leaving),
         used=old.used if old else (),
         auxiliary_max=data.auxiliary_trials_max,
         auxiliary=old.auxiliary if old else (),

@@ -10,7 +10,17 @@ from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.events import request as requests
 from tenuto.schemas.events.agent import IMAGES_LABEL
-from tenuto.services.scheduler.state import Closed, Constraints, Experiment, PoolPolicy, Share, State, allocations, indexes
+from tenuto.services.scheduler.state import (
+    Closed,
+    Constraints,
+    Experiment,
+    PoolPolicy,
+    Share,
+    State,
+    allocations,
+    indexes,
+)
+from tenuto.services.scheduler.state.usable import closed_slots
 
 
 def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelope) -> State:
@@ -123,7 +133,9 @@ def _set_closed(state: State, agent_id: str, closed: Closed) -> State:
     else:
         state = replace(state, closed=state.closed.set(agent_id, closed))
     agent = state.agents.get(agent_id)
-    return indexes.put_agent(state, replace(agent, closed=state.closed.get(agent_id))) if agent else state
+    if agent is None:
+        return state
+    return indexes.put_agent(state, replace(agent, closed=closed_slots(state, agent_id, ending=agent.ending)))
 
 
 def cancel_requested(state: State, data: requests.ExperimentCancelRequested) -> State:

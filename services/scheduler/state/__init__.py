@@ -156,7 +156,9 @@ class Agent:
     free: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Slots that its pool may grant now, sorted."""
     closed: Closed | None = field(default=None, metadata=DERIVED)
-    """Its slots closed by users: a copy of its entry in `State.closed`."""
+    """Its slots that may not be used: closed by users (its entry in `State.closed`), or all if it leaves."""
+    ending: bool = False
+    """Nothing new may begin on it, because its time ends soon."""
     auxiliary_max: int = AUXILIARY_TRIALS_MAX
     """Trials without slots that it runs at once."""
     auxiliary: tuple[str, ...] = field(default=(), metadata=DERIVED)

@@ -10,6 +10,7 @@ from tenuto.kernel.codec import Codec
 from tenuto.services.scheduler.state import Allocation, Experiment, State, policy_of
 from tenuto.services.scheduler.state.allocations import counted, own, usage_keys
 from tenuto.services.scheduler.state.indexes import pool_of, put_experiment, put_pool, recount_pool, returns
+from tenuto.services.scheduler.state.usable import closed_slots
 
 
 def derive(state: State) -> State:
@@ -30,7 +31,7 @@ def derive(state: State) -> State:
             state.agents[agent_id],
             used=tuple(sorted(used[agent_id])),
             auxiliary=tuple(sorted(auxiliary[agent_id])),
-            closed=state.closed.get(agent_id),
+            closed=closed_slots(state, agent_id, ending=state.agents[agent_id].ending),
         )
         for agent_id in sorted(state.agents)
     ]

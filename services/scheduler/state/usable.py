@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tenuto.services.scheduler.state import Agent, Allocation, Pool, State
+from tenuto.services.scheduler.state import Agent, Allocation, Closed, Pool, State
+
+
+def closed_slots(state: State, agent_id: str, *, ending: bool) -> Closed | None:
+    """Slots of the agent on which nothing new may begin: those that users closed, or all if its time ends. None: it has none."""
+    return Closed(agent=True) if ending else state.closed.get(agent_id)
 
 
 def usable_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ STATE_STYLES = {
     "running": "cyan",
     "active": "cyan",
     "joined": "green",
+    "leaving": "yellow",
     "failed": "red",
     "lost": "red",
     "canceled": "yellow",

@@ -143,6 +143,15 @@ class Settings:
     docker_shm_bytes: int = 2 << 30
     """Most shared memory (/dev/shm) of a container in bytes. Data loaders need far more than Docker's 64 MiB; what is not used
     costs nothing."""
+    leave_at: float = 0.0
+    """Time at which an agent has to be gone, in seconds since 1970, such as the end of its Slurm job; its trials save before and
+    go on elsewhere. 0: none. See docs/slurm.md."""
+    leave_save_seconds: float = 120.0
+    """Time before an agent's end at which what runs is told to save and go on elsewhere: a large checkpoint takes a minute."""
+    leave_closed_seconds: float = 300.0
+    """Time before an agent's end from which nothing new begins there: a trial that had less would hardly get beyond its start."""
+    leave_idle_seconds: float = 0.0
+    """Time without work after which an agent ends by itself, so that a batch system can give its node to others. 0: never."""
     auxiliary_trials_max: int = 100
     """Most trials without slots (`slots_per_trial: 0`) that an agent runs at once; others wait. 0: none."""
 

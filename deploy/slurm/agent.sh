@@ -1,0 +1,56 @@
+#!/bin/bash
+# One agent of Tenuto on each node of a Slurm job: an ordinary user submits it, nothing is installed, nobody is root.
+#
+#   sbatch --array=0-3 --time=4:00:00 --gres=gpu:4 --cpus-per-task=16 deploy/slurm/agent.sh
+#
+# Each task of the array is a job of its own, with one node: it starts when it can, and ends without the others.
+# Settings come from a file that all nodes see (TENUTO_SLURM_SETTINGS); docs/slurm.md has all of it.
+#
+# Slurm's own options, where the command line does not give others. The signal is a second warning: the agent also knows the time
+# at which its job ends.
+#SBATCH --job-name=tenuto
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -euo pipefail
+
+directory=${TENUTO_SLURM_DIRECTORY:-$HOME/.tenuto-slurm}
+settings=${TENUTO_SLURM_SETTINGS:-$directory/agent.env}
+python=${TENUTO_SLURM_PYTHON:-python3}
+
+if [ ! -r "$settings" ]; then
+    echo "agent: $settings cannot be read; it has the cluster's TENUTO_NATS_URL (docs/slurm.md)." >&2
+    exit 64
+fi
+set -a
+. "$settings"
+set +a
+
+# A name for each task of the array, always the same: it has credentials, and users find it in `tenuto agent ls`.
+name=${SLURM_JOB_NAME:-tenuto}-${SLURM_ARRAY_TASK_ID:-0}
+credentials=$directory/credentials/$name.env
+if [ -r "$credentials" ]; then
+    set -a
+    . "$credentials"
+    set +a
+fi
+export TENUTO_AGENT_ID=${TENUTO_AGENT_ID:-$name}
+
+# The agent's own files are on the node's disk; what must last is sent before the job ends.
+export TENUTO_AGENT_DIRECTORY=${TENUTO_AGENT_DIRECTORY:-${TMPDIR:-/tmp}/tenuto-$(id -u)-$name}
+export TENUTO_CPU_SLOTS=${TENUTO_CPU_SLOTS:-${SLURM_CPUS_ON_NODE:-0}}
+export TENUTO_AGENT_LABELS=${TENUTO_AGENT_LABELS:+$TENUTO_AGENT_LABELS,}slurm_job=$SLURM_JOB_ID
+
+# Slurm says when the job ends: newer ones in a variable, older ones if asked.
+if [ -z "${TENUTO_LEAVE_AT:-}" ]; then
+    end=${SLURM_JOB_END_TIME:-$(date -d "$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null || true)}
+    if [ -n "$end" ]; then export TENUTO_LEAVE_AT=$end; fi
+fi
+
+# What Slurm tells a job would mislead trials: libraries take each process for a task of the job. CUDA_VISIBLE_DEVICES stays.
+for variable in ${!SLURM_*} ${!SLURMD_*} ${!SBATCH_*}; do unset "$variable"; done
+
+# The agent takes the place of this shell, so that Slurm's signals reach it.
+exec "$python" -m tenuto.workers.agent

@@ -1,0 +1,111 @@
+"""Agents as jobs of a real Slurm: a search over two nodes, a canceled job, a node that dies, and a job whose wall time ends."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tenuto.schemas.envelope import Event
+from tests.support import slurm as support
+from tests.support.live_cluster import LiveCluster
+from tests.support.slurm import Slurm
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.real_part(support.lack())]
+MODEL = Path(__file__).parent / "models/leaving"
+OWN = ("TENUTO_AGENT_ID", "TENUTO_AGENT_DIRECTORY", "TENUTO_NATS_USER", "TENUTO_NATS_PASSWORD", "TENUTO_NATS_PASSWORD_FILE")
+"""Settings of the cluster's own agent that others do not share."""
+
+
+@pytest.fixture
+def slurm() -> Iterator[Slurm]:
+    if reason := support.why_not():
+        pytest.skip(reason)
+    with support.slurm() as found:
+        yield found
+
+
+def _write_settings(cluster: LiveCluster, slurm: Slurm) -> None:
+    """As docs/slurm.md has them: one file for all nodes, and credentials for each task of an array."""
+    known = psutil.Process(cluster.pid("agent")).environ()
+    given = {name: value for name, value in known.items() if name.startswith("TENUTO_") and name not in OWN}
+    given |= {"TENUTO_POOL": "slurm", "TENUTO_CPU_SLOTS": "1"}
+    (slurm.directory / "agent.env").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()))
+    (slurm.directory / "credentials").mkdir()
+    for name in ("tenuto-0", "tenuto-1", "late-0", "last-0"):
+        cluster.cli("agent", "credentials", name, "--output", slurm.directory / f"credentials/{name}.env")
+
+
+def _agents_of(events: list[Event], experiment: int) -> list[str]:
+    granted = [event.data for event in events if event.type == "AllocationGranted"]
+    return [data.slots[0].agent_id for data in granted if data.experiment_id == experiment]
+
+
+def _exits(events: list[Event], trial: str) -> list[str]:
+    return [event.data.outcome for event in events if event.type == "WorkersExited" and event.data.trial_id == trial]
+
+
+def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Path, slurm: Slurm) -> None:
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    gate = tmp_path / "gate"
+
+    def ended(experiment: int) -> bool:
+        return any(event.type == "ExperimentCompleted" and event.data.experiment_id == experiment for event in cluster.events())
+
+    def granted(experiment: int, count: int) -> str:
+        """The agent of the experiment's grant of that number, from 1."""
+        cluster.wait_for(lambda: len(_agents_of(cluster.events(), experiment)) >= count)
+        return _agents_of(cluster.events(), experiment)[count - 1]
+
+    def saved(trial: str) -> bool:
+        return any(event.type == "CheckpointSaved" and event.data.trial_id == trial for event in cluster.events())
+
+    def lost(agent: str) -> str:
+        found = [event.data.reason for event in cluster.events() if event.type == "AgentLost" and event.data.agent_id == agent]
+        return found[-1] if found else ""
+
+    with cluster:
+        _write_settings(cluster, slurm)
+        jobs = slurm.submit("--array=0-1", "--time=20")
+
+        # A search over two nodes.
+        search = ("--set", "searcher.name=random", "--set", "searcher.max_trials=4")
+        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, "--no-test", *search)
+        cluster.wait_for(lambda: ended(1))
+        assert {*_agents_of(cluster.events(), 1)} == {"tenuto-0", "tenuto-1"}, slurm.printed()
+        assert {slurm.node_of(agent) for agent in slurm.agents().values()} == {"n0", "n1"}
+
+        # The job that a trial runs on is canceled: the trial saves, and goes on on the other node.
+        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, "--no-test", "--set", f"hyperparameters.gate={gate}")
+        cluster.wait_for(lambda: saved("2-1"))
+        first = granted(2, 1)
+        slurm.run("scancel", f"{jobs}_{first[-1]}")
+        second = granted(2, 2)
+        assert {first, second} == {"tenuto-0", "tenuto-1"}
+        assert _exits(cluster.events(), "2-1") == ["preempted"], slurm.printed()
+        [reason] = [event.data.reason for event in cluster.events() if event.type == "AllocationPreempted"]
+        assert (reason.rule, reason.data["agent"]) == ("agent_leaves", first)
+        cluster.wait_for(lambda: bool(lost(first)))
+        assert lost(first) == "its time was over"
+
+        # The other node dies, and a job of one minute comes: the agent has its trial save before that is over, and leaves.
+        agent = next(iter(slurm.agents().values()))
+        assert agent.environ()["TENUTO_AGENT_ID"] == second
+        slurm.node_dies(agent)
+        short = slurm.submit("--job-name=late", "--time=1", TENUTO_LEAVE_SAVE_SECONDS="30", TENUTO_LEAVE_CLOSED_SECONDS="35")
+        assert granted(2, 3) == "late-0"
+        assert "no heartbeat" in lost(second)
+        cluster.wait_for(lambda: slurm.state(short) == "COMPLETED")
+        assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
+
+        # The next job takes the trial up, and ends by itself when it has nothing more to do.
+        last = slurm.submit("--job-name=last", "--time=20", TENUTO_LEAVE_IDLE_SECONDS="5")
+        assert granted(2, 4) == "last-0"
+        gate.touch()
+        cluster.wait_for(lambda: ended(2))
+        assert cluster.cli("trial", "logs", "2-1").stdout.count("goes on at step 2") == 3
+        cluster.wait_for(lambda: slurm.state(last) == "COMPLETED")
+        cluster.check_bus()

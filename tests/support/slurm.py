@@ -1,0 +1,201 @@
+"""A Slurm of the tests' own on this machine: a controller and two nodes, as Debian packages them. Several may run at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tenuto.embedded.process import choose_port
+
+ROOT = Path(__file__).parents[2]
+NODES = ("n0", "n1")
+START_SECONDS_MAX = 60.0
+COMMAND_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.05
+AGENT_MODULE = "tenuto.workers.agent"
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge/socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool-%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd-%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd-%n.log
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+PropagateResourceLimits=NONE
+SelectType=select/cons_tres
+ReturnToService=2
+SlurmdTimeout=10
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+JobCompType=jobcomp/none
+{nodes}
+PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=60
+"""
+
+
+def lack() -> str:
+    """Packages of Debian that are missing; empty if there are all."""
+    return "" if all(shutil.which(name, path=_path()) for name in PROGRAMS) else "There is no Slurm: make system-packages."
+
+
+def why_not() -> str:
+    """A reason other than missing packages; empty if there is none."""
+    return "" if os.geteuid() == 0 else "Only root may start Slurm's daemons for tests."
+
+
+def _path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin"])
+
+
+@dataclass
+class Slurm:
+    directory: Path
+    environment: dict[str, str]
+    daemons: dict[str, psutil.Popen] = field(default_factory=dict)
+
+    def start(self, name: str, *command: str | Path) -> None:
+        with (self.directory / f"{name}.out").open("wb") as output:
+            self.daemons[name] = psutil.Popen(
+                [*map(str, command)], stdout=output, stderr=output, env=self.environment, start_new_session=True
+            )
+
+    def run(self, *command: str | Path, **variables: str) -> str:
+        done = subprocess.run(
+            [*map(str, command)], env=self.environment | variables, capture_output=True, text=True,
+            timeout=COMMAND_SECONDS_MAX, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self.logs()}"
+        return done.stdout.strip()
+
+    def submit(self, *options: str, **variables: str) -> str:
+        """An agent's job, as in the guide; its id. What the jobs print is in `printed`."""
+        given = (f"--output={self.directory}/job-%A_%a.out", *options)
+        return self.run("sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
+
+    def printed(self) -> str:
+        return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')}" for path in sorted(self.directory.glob("job-*.out")))
+
+    def state(self, job: str) -> str:
+        """State of a job, or of a task of an array (`12_0`), such as RUNNING."""
+        said = self.run("scontrol", "--oneliner", "show", "job", job)
+        return next(word.partition("=")[2] for word in said.split() if word.startswith("JobState="))
+
+    def agents(self) -> dict[str, psutil.Process]:
+        """Agents of running jobs, by their job's id in full (a task of an array has one of its own)."""
+        found = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                own = process.environ()
+                if own.get("TENUTO_SLURM_DIRECTORY") == str(self.directory) and process.cmdline()[-1:] == [AGENT_MODULE]:
+                    found[own["TENUTO_AGENT_LABELS"].rpartition("slurm_job=")[2]] = process
+        return found
+
+    def node_of(self, agent: psutil.Process) -> str:
+        job = agent.environ()["TENUTO_AGENT_LABELS"].rpartition("slurm_job=")[2]
+        return self.run("squeue", "--noheader", "--jobs", job, "--format=%N")
+
+    def node_dies(self, agent: psutil.Process) -> None:
+        """Kills the daemon of the agent's node and all that runs there at once, as a power failure does."""
+        first = {self.daemons[self.node_of(agent)], agent, agent.parent()}
+        everything: set[psutil.Process] = set()
+        while new := {*first, *agent.children(recursive=True)} - everything:
+            for process in new:
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()  # else one would see another's end, or start one more
+            everything |= new
+        for process in everything:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def logs(self) -> str:
+        return "".join(
+            f"\n{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in sorted(self.directory.glob("*.log"))
+        )
+
+    def stop(self) -> None:
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            self.run("scancel", "--full", "--signal=KILL", "--user=root")
+        for daemon in self.daemons.values():
+            for process in [*_below([daemon.pid]), daemon]:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        marked = str(self.directory)
+        for process in psutil.process_iter():  # a step's own process, and what it runs, are no children of the daemons
+            with contextlib.suppress(psutil.Error):
+                if marked in " ".join(process.cmdline()) or process.environ().get("TENUTO_SLURM_DIRECTORY") == marked:
+                    process.kill()
+        psutil.wait_procs(list(self.daemons.values()), timeout=10)
+
+
+def _below(pids: Sequence[int]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found += psutil.Process(pid).children(recursive=True)
+    return found
+
+
+@contextlib.contextmanager
+def slurm() -> Iterator[Slurm]:
+    """Running, with both nodes idle."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-slurm-"))  # short: munge's socket is in it
+    host = os.uname().nodename.partition(".")[0]
+    nodes = "\n".join(
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={choose_port()} CPUs=4 RealMemory=1000 State=UNKNOWN"
+        for name in NODES
+    )
+    path = directory / "slurm.conf"
+    path.write_text(CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes))
+    (directory / "state").mkdir()
+    munge = directory / "munge"
+    munge.mkdir()
+    (munge / "key").write_bytes(os.urandom(128))
+    (munge / "key").chmod(0o400)
+    python = {"TENUTO_SLURM_PYTHON": sys.executable, "TENUTO_SLURM_DIRECTORY": str(directory)}
+    found = Slurm(directory, {**os.environ, **python, "SLURM_CONF": str(path), "PATH": _path()})
+    try:
+        found.start(
+            "munged", "munged", "--foreground", "--force", f"--key-file={munge}/key", f"--socket={munge}/socket",
+            f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
+        )  # fmt: skip
+        _until(found, lambda: (munge / "socket").exists())
+        found.start("slurmctld", "slurmctld", "-D", "-f", path)
+        for node in NODES:
+            found.start(node, "slurmd", "-D", "-N", node, "-f", path)
+        _until(found, lambda: found.run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(NODES))
+        yield found
+    finally:
+        found.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _until(found: Slurm, holds: object) -> None:
+    assert callable(holds)
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        with contextlib.suppress(AssertionError):
+            if holds():
+                return
+        assert time.monotonic() < deadline, f"Slurm does not start:{found.logs()}"
+        time.sleep(POLL_SECONDS)
