@@ -15,6 +15,8 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 set -euo pipefail
+# Until the agent listens to it, the signal would end this shell. The agent knows the end of its time without it, too.
+trap "" USR1
 
 directory=${TENUTO_SLURM_DIRECTORY:-$HOME/.tenuto-slurm}
 settings=${TENUTO_SLURM_SETTINGS:-$directory/agent.env}

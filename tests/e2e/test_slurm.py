@@ -95,9 +95,12 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         agent = next(iter(slurm.agents().values()))
         assert agent.environ()["TENUTO_AGENT_ID"] == second
         slurm.node_dies(agent)
-        short = slurm.submit("--job-name=late", "--time=1", TENUTO_LEAVE_SAVE_SECONDS="30", TENUTO_LEAVE_CLOSED_SECONDS="35")
-        assert granted(2, 3) == "late-0"
+        cluster.wait_for(lambda: bool(lost(second)))
         assert "no heartbeat" in lost(second)
+        slurm.run("scancel", jobs)  # else Slurm starts it again where there is room, and it takes the trial up
+        times = {"TENUTO_LEAVE_SAVE_SECONDS": "32", "TENUTO_LEAVE_CLOSED_SECONDS": "34"}
+        short = slurm.submit("--job-name=late", "--time=1", "--signal=B:USR1@1", **times)
+        assert granted(2, 3) == "late-0"
         cluster.wait_for(lambda: slurm.state(short) == "COMPLETED")
         assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
 

@@ -148,6 +148,10 @@ def test_filters(filters: Filters, passes: bool) -> None:
     assert bool(world.happens(FAILED)) == passes
 
 
+def test_an_agent_whose_end_was_announced_is_not_told_as_lost() -> None:
+    assert World(AgentLostTrigger()).happens(LOST.model_copy(update={"announced": True})) == []
+
+
 def test_labels_that_were_changed_later() -> None:
     world = World(StallTrigger(validations=1), filters=Filters(labels=("nightly",)))
     world.fold(submitted())
