@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,13 @@ def why_not() -> str:
     return "" if os.geteuid() == 0 else "Only root may start Slurm's daemons for tests."
 
 
+def ordinary_user() -> str:
+    """An account without rights that can run the tests' Python; empty if that is in a directory for others only."""
+    python = Path(sys.executable).resolve()
+    places = [*python.parents, *Path(sys.prefix).parents]
+    return "nobody" if all(place.stat().st_mode & stat.S_IXOTH for place in places) else ""
+
+
 def _path() -> str:
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin"])
 
@@ -88,13 +96,16 @@ class Slurm:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self.logs()}"
         return done.stdout.strip()
 
-    def submit(self, *options: str, **variables: str) -> str:
-        """An agent's job, as in the guide; its id. What the jobs print is in `printed`."""
-        given = (f"--output={self.directory}/job-%A_%a.out", *options)
-        return self.run("sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
+    def submit(self, *options: str, account: str = "", **variables: str) -> str:
+        """An agent's job, as in the guide; its id. What the jobs print is in `printed`. `account`: who submits it."""
+        given = (f"--output={self.directory}/jobs/%A_%a.out", *options)
+        somebody = ("setpriv", f"--reuid={account}", "--regid=nogroup", "--clear-groups") if account else ()
+        return self.run(*somebody, "sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
 
     def printed(self) -> str:
-        return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')}" for path in sorted(self.directory.glob("job-*.out")))
+        return "\n".join(
+            f"{path.name}:\n{path.read_text(errors='replace')}" for path in sorted(self.directory.glob("jobs/*.out"))
+        )
 
     def state(self, job: str) -> str:
         """State of a job, or of a task of an array (`12_0`), such as RUNNING."""
@@ -135,15 +146,15 @@ class Slurm:
 
     def stop(self) -> None:
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
-            self.run("scancel", "--full", "--signal=KILL", "--user=root")
+            self.run("scancel", "--full", "--signal=KILL", "--state=RUNNING")
         for daemon in self.daemons.values():
             for process in [*_below([daemon.pid]), daemon]:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-        marked = str(self.directory)
         for process in psutil.process_iter():  # a step's own process, and what it runs, are no children of the daemons
             with contextlib.suppress(psutil.Error):
-                if marked in " ".join(process.cmdline()) or process.environ().get("TENUTO_SLURM_DIRECTORY") == marked:
+                own = process.environ()
+                if str(self.directory) in (own.get("SLURM_CONF", "").rpartition("/")[0], own.get("TENUTO_SLURM_DIRECTORY")):
                     process.kill()
         psutil.wait_procs(list(self.daemons.values()), timeout=10)
 
@@ -168,6 +179,9 @@ def slurm() -> Iterator[Slurm]:
     path = directory / "slurm.conf"
     path.write_text(CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes))
     (directory / "state").mkdir()
+    (directory / "jobs").mkdir()
+    directory.chmod(0o755)
+    (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints
     munge = directory / "munge"
     munge.mkdir()
     (munge / "key").write_bytes(os.urandom(128))
