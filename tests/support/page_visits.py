@@ -33,7 +33,8 @@ def check_accessible(page: Page) -> None:
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         page.evaluate(FADED, scheme)
-        assert findings(page) == []
+        found = findings(page)
+        assert not found, found
     page.set_viewport_size(TELEPHONE)
     expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
     page.set_viewport_size(whole or {})  # type: ignore[typeddict-item]

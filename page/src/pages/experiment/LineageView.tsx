@@ -51,7 +51,7 @@ function Told({ copy, metric, onPick }: { copy: Copy; metric: string; onPick: (t
   return (
     <Paper withBorder p="sm" role="status">
       <Text fw={600}>
-        <Anchor component={Link} to={`/trials/${copy.trial}`} inherit>
+        <Anchor component={Link} to={`/trials/${copy.trial}`} inherit underline="always">
           Trial {copy.trial}
         </Anchor>
         , asked for on {moment(copy.time_us)}
@@ -59,7 +59,7 @@ function Told({ copy, metric, onPick }: { copy: Copy; metric: string; onPick: (t
       {copy.parent !== undefined && (
         <Text size="sm">
           A copy of{' '}
-          <Anchor component="button" type="button" size="sm" onClick={() => onPick(copy.parent ?? '')}>
+          <Anchor component="button" type="button" size="sm" underline="always" onClick={() => onPick(copy.parent ?? '')}>
             trial {copy.parent}
           </Anchor>
           {copy.parentMetric !== undefined && `, whose ${metric} was ${shownNumber(copy.parentMetric)}`}
