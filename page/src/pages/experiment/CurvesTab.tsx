@@ -30,7 +30,9 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
   const metric = search.metric ?? item.metric
   const training = metric.startsWith(TRAINING)
   const shownAxis: XAxis = search.x ?? 'length'
-  const axis = training && shownAxis === 'length' ? 'batches' : shownAxis
+  const unit = lengthUnit(item.config)
+  const batches = training || unit === 'batches'
+  const axis = batches && shownAxis === 'length' ? 'batches' : shownAxis
   const trained = useQuery(
     pictures(item.id, {
       metrics: training ? [metric.slice(TRAINING.length)] : [],
@@ -39,7 +41,6 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
       times: axis === 'time',
     }),
   )
-  const unit = lengthUnit(item.config)
   const validated = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
   const drawn = useMemo(
     () =>
@@ -70,7 +71,7 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
           value={axis}
           onChange={(x) => change({ x: x as XAxis })}
           data={[
-            { value: 'length', label: unit, disabled: training },
+            ...(unit === 'batches' ? [] : [{ value: 'length', label: unit, disabled: training }]),
             { value: 'batches', label: 'batches' },
             { value: 'time', label: 'time' },
           ]}

@@ -59,7 +59,13 @@ function Told({ copy, metric, onPick }: { copy: Copy; metric: string; onPick: (t
       {copy.parent !== undefined && (
         <Text size="sm">
           A copy of{' '}
-          <Anchor component="button" type="button" size="sm" underline="always" onClick={() => onPick(copy.parent ?? '')}>
+          <Anchor
+            component="button"
+            type="button"
+            size="sm"
+            underline="always"
+            onClick={() => onPick(copy.parent ?? '')}
+          >
             trial {copy.parent}
           </Anchor>
           {copy.parentMetric !== undefined && `, whose ${metric} was ${shownNumber(copy.parentMetric)}`}
@@ -83,8 +89,12 @@ function Told({ copy, metric, onPick }: { copy: Copy; metric: string; onPick: (t
             {copy.changed.map(({ name, from, to }) => (
               <Table.Tr key={name}>
                 <Table.Td>{name}</Table.Td>
-                <Table.Td ta="right">{from}</Table.Td>
-                <Table.Td ta="right">{to}</Table.Td>
+                <Table.Td ta="right" style={{ overflowWrap: 'anywhere' }}>
+                  {from}
+                </Table.Td>
+                <Table.Td ta="right" style={{ overflowWrap: 'anywhere' }}>
+                  {to}
+                </Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
