@@ -10,7 +10,7 @@ import { answered, api, onward, pages } from './client'
 import type { paths, TrialView, ValidationView } from './openapi'
 
 const TRIALS_PAGE = 1000
-const TRIALS_MAX = 20_000
+export const TRIALS_MAX = 20_000
 /** More than can be told apart in any picture; a table of more is no table. */
 const VALIDATIONS_PAGE = 10_000
 const VALIDATIONS_MAX = 200_000

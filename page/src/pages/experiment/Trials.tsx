@@ -4,7 +4,7 @@ import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
 import { useMemo } from 'react'
 import type { ExperimentDetail, TrialView } from '../../api/openapi'
-import { trials } from '../../api/queries'
+import { TRIALS_MAX, trials } from '../../api/queries'
 import { compared } from '../../lib/filters'
 import { shownNumber, shownValue } from '../../lib/numbers'
 import { Asked } from '../../parts/Asked'
@@ -18,7 +18,21 @@ const HPARAM = 'hparam:'
 
 export function Trials({ item }: { item: ExperimentDetail }) {
   const query = useQuery(trials(item.id))
-  return <Asked query={query}>{(list) => <List list={list} metric={item.metric} />}</Asked>
+  return (
+    <Asked query={query}>
+      {(list) => (
+        <>
+          {list.length >= TRIALS_MAX && (
+            <Text size="sm" c="dimmed" pb="xs">
+              The first {list.length.toLocaleString('en')} trials are shown, here and in the pictures; `tenuto exp
+              describe` shows all.
+            </Text>
+          )}
+          <List list={list} metric={item.metric} />
+        </>
+      )}
+    </Asked>
+  )
 }
 
 type Value = string | number | null | undefined
