@@ -295,7 +295,8 @@ CREATE TABLE public.experiments (
     deletion_due_us bigint,
     deleted_us bigint,
     workspace text NOT NULL,
-    project text DEFAULT ''::text NOT NULL
+    project text DEFAULT ''::text NOT NULL,
+    parent_id bigint
 );
 
 COMMENT ON COLUMN public.experiments.state IS 'active, paused, canceling, completed, failed or canceled.';
@@ -313,6 +314,8 @@ COMMENT ON COLUMN public.experiments.deletion_due_us IS 'When it is deleted; nul
 COMMENT ON COLUMN public.experiments.deleted_us IS 'When its files, metrics and log lines were deleted.';
 
 COMMENT ON COLUMN public.experiments.project IS 'Empty: none.';
+
+COMMENT ON COLUMN public.experiments.parent_id IS 'Experiment that it was made from; null: none.';
 
 CREATE TABLE public.ingress_positions (
     lane text NOT NULL,
@@ -857,6 +860,8 @@ CREATE INDEX experiments_labels ON public.experiments USING gin (labels);
 CREATE INDEX experiments_largest ON public.experiments USING btree (COALESCE(best_metric, '-Infinity'::double precision), experiment_id);
 
 CREATE INDEX experiments_name ON public.experiments USING btree (lower(name), experiment_id);
+
+CREATE INDEX experiments_parent ON public.experiments USING btree (parent_id, experiment_id) WHERE (parent_id IS NOT NULL);
 
 CREATE INDEX experiments_smallest ON public.experiments USING btree (COALESCE(best_metric, 'Infinity'::double precision), experiment_id);
 
