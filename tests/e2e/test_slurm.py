@@ -69,17 +69,17 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
 
     with cluster:
         _write_settings(cluster, slurm)
-        jobs = slurm.submit("--array=0-1", "--time=20")
+        jobs = slurm.submit("--array=0-1", "--time=20", "--exclusive")
 
         # A search over two nodes.
         search = ("--set", "searcher.name=random", "--set", "searcher.max_trials=4")
-        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, "--no-test", *search)
+        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *search)
         cluster.wait_for(lambda: ended(1))
         assert {*_agents_of(cluster.events(), 1)} == {"tenuto-0", "tenuto-1"}, slurm.printed()
         assert {slurm.node_of(agent) for agent in slurm.agents().values()} == {"n0", "n1"}
 
         # The job that a trial runs on is canceled: the trial saves, and goes on on the other node.
-        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, "--no-test", "--set", f"hyperparameters.gate={gate}")
+        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, "--set", f"hyperparameters.gate={gate}")
         cluster.wait_for(lambda: saved("2-1"))
         first = granted(2, 1)
         slurm.run("scancel", f"{jobs}_{first[-1]}")

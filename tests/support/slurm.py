@@ -124,7 +124,8 @@ class Slurm:
 
     def node_of(self, agent: psutil.Process) -> str:
         job = agent.environ()["TENUTO_AGENT_LABELS"].rpartition("slurm_job=")[2]
-        return self.run("squeue", "--noheader", "--jobs", job, "--format=%N")
+        running = self.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %N")
+        return dict(line.split() for line in running.splitlines())[job]  # --jobs would also find others of its array
 
     def node_dies(self, agent: psutil.Process) -> None:
         """Kills the daemon of the agent's node and all that runs there at once, as a power failure does."""
