@@ -25,7 +25,7 @@ def test_tokens_end_are_replaced_and_taken_away(cluster: LiveCluster, admin: Doo
         assert laptop.http.get("/user").status_code == 401
     short = ada.http.post("/users/ada/tokens", json={"expires_days": 1e-5}).json()
     with closing(Door(ada.url, short["token"])) as expired:
-        while (answer := expired.http.get("/user")).status_code == 200:
+        while (answer := expired.http.get("/user")).status_code in (200, 429):  # 429: asked faster than one token may
             pass
         assert f"token {short['id']} of ada has expired" in expired.refused(answer, 401)
         cluster.environment["TENUTO_TOKEN"] = short["token"]
