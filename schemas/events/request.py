@@ -9,7 +9,7 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX
-from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.config.resources import SLOTS_MAX, WALL_HOURS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, Reason, event
 from tenuto.schemas.names import NAME_PATTERN
@@ -82,6 +82,14 @@ class ExperimentWeightChanged(Request):
 class ExperimentSlotLimitChanged(Request):
     max_slots: int | None = Field(ge=1)
     """Most slots the experiment uses at once. None: no limit."""
+
+
+@event("ExperimentTimeLimitChanged")
+class ExperimentTimeLimitChanged(Request):
+    """The experiment may run for another time than its configuration says, or than was said since."""
+
+    max_wall_hours: float | None = Field(gt=0, le=WALL_HOURS_MAX)
+    """Hours, as `resources.max_wall_hours`. None: no limit but that of its workspace."""
 
 
 class TrialLimits(Model):

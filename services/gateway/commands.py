@@ -74,6 +74,7 @@ class ChangeExperiment(Asked):
     priority: int | Literal["keep"] = "keep"
     weight: float | Literal["keep"] = "keep"
     max_slots: int | Literal["keep"] | None = "keep"
+    max_wall_hours: float | Literal["keep"] | None = "keep"
     pool: str = ""
     """Empty: it stays where it is."""
     max_trials: int | None = None

@@ -27,6 +27,7 @@ from tenuto.schemas.events.request import (
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
     ExperimentSubmitted,
+    ExperimentTimeLimitChanged,
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
     PoolPolicyChanged,
@@ -121,6 +122,10 @@ def weight_changed(live: Live, data: ExperimentWeightChanged) -> Live:
 
 def slot_limit_changed(live: Live, data: ExperimentSlotLimitChanged) -> Live:
     return replace(live, max_slots=data.max_slots)
+
+
+def time_limit_changed(live: Live, data: ExperimentTimeLimitChanged) -> Live:
+    return replace(live, max_wall_hours=data.max_wall_hours or 0.0)
 
 
 def moved(live: Live, data: ExperimentMoved) -> Live:
@@ -319,6 +324,7 @@ FOLDS: Folds[State] = Folds(
         ExperimentPriorityChanged: of_live(priority_changed),
         ExperimentWeightChanged: of_live(weight_changed),
         ExperimentSlotLimitChanged: of_live(slot_limit_changed),
+        ExperimentTimeLimitChanged: of_live(time_limit_changed),
         ExperimentMoved: of_live(moved),
         ExperimentPoolChanged: of_live(pool_changed),
         ExperimentTrialLimitsChanged: of_live(trial_limits_changed),

@@ -71,6 +71,12 @@ async def test_an_experiment_runs_for_as_long_as_its_workspace_lets_it(users: Us
     assert (await ada.submit(ada.config + VAULT)).json()["id"] == 1
     waits = await ada.get("/experiments/1")
     assert (waits["wall_hours_max"], waits["wall_seconds"], waits["wall_since_us"]) == (1e-5, 0.0, None)
+    code, _, why = await ada.error("PATCH", "/experiments/1", json={"max_wall_hours": 1})
+    assert (code, "run for 1e-05 h at most" in why) == (403, True)
+    assert (await eve.error("PATCH", "/experiments/1", json={"max_wall_hours": 5e-6}))[0] == 404
+    for hours, shown_hours in ((5e-6, 5e-6), (None, 1e-5)):
+        assert (await ada.http.patch("/api/v1/experiments/1", json={"max_wall_hours": hours})).json()["changed"]
+        assert (await ada.get("/experiments/1"))["wall_hours_max"] == shown_hours
     await users.admin.record(requested(1), granted("1-1-1"))
     await asyncio.wait_for(over.wait(), 60)
     shown = await ada.get("/experiments/1")

@@ -19,7 +19,7 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, Allocation
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.schemas.sentences import sentence
-from tenuto.services.gateway.commands import CancelExperiment, ChangeWorkspace, EndOverdue, SubmitExperiment
+from tenuto.services.gateway.commands import CancelExperiment, ChangeExperiment, ChangeWorkspace, EndOverdue, SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.policies.wall_time import all_overdue, wall_us
 
@@ -202,3 +202,28 @@ def test_the_time_is_that_in_which_anything_was_held(steps: list[tuple[str, int,
             held.remove(trial)
             driver.release(f"1-{trial}-1")
     assert abs(wall_us(driver.state.live[1], driver.now_us) / 60e6 - minutes) < 1e-3
+
+
+def test_the_limit_of_a_running_experiment_changes_within_its_workspace_and_not_to_what_has_passed() -> None:
+    driver = Driver()
+    driver.submit(max_wall_hours=2)
+    driver.grant()
+    driver.now = 1.5
+    [changed] = driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=4.0)
+    assert (changed.TYPE, changed.max_wall_hours) == ("ExperimentTimeLimitChanged", 4.0)
+    assert driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=4.0) == []
+    driver.now = 3.0
+    assert driver.look() == []
+    with pytest.raises(Refused, match=r"has run for 3 h, and this would let it run for 3 h; give it more, or end it"):
+        driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=3.0)
+    driver.limit(8.0)
+    with pytest.raises(Refused, match="run for 8 h at most"):
+        driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=9.0)
+    driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=None)
+    driver.now = 1_000.0
+    assert driver.look() == [], "its workspace had no limit when it was submitted"
+    driver.limit(0.0)
+    driver.ask(ChangeExperiment, experiment_id=1, max_wall_hours=1_001.0)
+    driver.now = 1_001.0
+    reached, _ = driver.look()
+    assert reached.reason.numbers == {"limit_hours": 1_001.0, "wall_seconds": 3_603_600.0}

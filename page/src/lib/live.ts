@@ -18,7 +18,7 @@ export type Key =
 const OF_EXPERIMENT = [
   'ExperimentSubmitted', 'ExperimentStarted', 'ExperimentPauseRequested', 'ExperimentResumeRequested', 'ExperimentCancelRequested',
   'ExperimentCompleted', 'ExperimentFailed', 'ExperimentCanceled', 'ExperimentPriorityChanged', 'ExperimentWeightChanged',
-  'ExperimentSlotLimitChanged', 'ExperimentPoolChanged', 'ExperimentTrialLimitsChanged', 'ExperimentDescribed', 'ExperimentArchived',
+  'ExperimentSlotLimitChanged', 'ExperimentTimeLimitChanged', 'ExperimentPoolChanged', 'ExperimentTrialLimitsChanged', 'ExperimentDescribed', 'ExperimentArchived',
   'ExperimentUnarchived',
 ] // biome-ignore format: a list of names
 const OF_TRIAL = [

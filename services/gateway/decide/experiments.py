@@ -20,6 +20,7 @@ from tenuto.schemas.events.request import (
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
     ExperimentSubmitted,
+    ExperimentTimeLimitChanged,
     ExperimentTrialLimitsChanged,
     ExperimentUnarchived,
     ExperimentWeightChanged,
@@ -49,10 +50,12 @@ from tenuto.services.gateway.decide.workspaces import (
     check_project,
     check_slots,
     check_storage,
+    check_wall_hours,
 )
 from tenuto.services.gateway.policies.access import Subject, workspace_of
 from tenuto.services.gateway.policies.acting import check_rules
 from tenuto.services.gateway.policies.permissions import CHANGES_EXPERIMENT, refusal
+from tenuto.services.gateway.policies.wall_time import HOUR_US, wall_us
 from tenuto.services.gateway.state import Live, State, origins_of
 
 
@@ -124,6 +127,9 @@ def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
     if command.max_slots != "keep" and command.max_slots != live.max_slots:
         check_slots(state, live.workspace, command.max_slots)
         changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
+    if command.max_wall_hours != "keep" and (command.max_wall_hours or 0.0) != live.max_wall_hours:
+        _check_wall_hours(state, live, command.max_wall_hours, command.time_us)
+        changes.append(ExperimentTimeLimitChanged(experiment_id=experiment_id, max_wall_hours=command.max_wall_hours))
     if command.pool and command.pool != live.pool:
         changes.append(ExperimentPoolChanged(experiment_id=experiment_id, pool=command.pool))
     if command.max_trials is not None and live.method not in MAX_TRIALS_CHANGES:
@@ -140,6 +146,19 @@ def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
         )
         changes.append(limits)
     return changes
+
+
+def _check_wall_hours(state: State, live: Live, hours: float | None, now_us: int) -> None:
+    """A limit that has passed would end the experiment at once, which is not what a change of a limit sounds like. Raises
+    Refused."""
+    check_wall_hours(state, live.workspace, hours)
+    ran_us = wall_us(live, now_us)
+    if hours is not None and ran_us >= hours * HOUR_US:
+        raise Refused(
+            f"Experiment {live.experiment_id} has run for {ran_us / HOUR_US:.3g} h, and this would let it run for {hours:g} h;"
+            f" give it more, or end it (`tenuto exp cancel {live.experiment_id}`).",
+            "conflict",
+        )
 
 
 def describe(state: State, command: DescribeExperiment) -> Sequence[EventData]:

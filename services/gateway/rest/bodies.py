@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tenuto.schemas.anchors import ANCHORS_SENT_MAX, Anchor
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.config.resources import SLOTS_MAX, WALL_HOURS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser, TokenLabel, TrialLimits
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
@@ -66,11 +66,13 @@ class OperationsRecorded(Model):
 
 
 class ChangeBody(TrialLimits):
-    """Changes; a field that is left out stays. `max_slots: null` removes the limit."""
+    """Changes; a field that is left out stays. `max_slots: null` and `max_wall_hours: null` remove the limit."""
 
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0, le=1e6)
     max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
+    max_wall_hours: float | None = Field(default=None, gt=0, le=WALL_HOURS_MAX)
+    """Longest time in hours that it runs, as `resources.max_wall_hours`; more than it has run."""
     pool: str | None = Field(default=None, pattern=NAME_PATTERN)
 
 

@@ -17,11 +17,14 @@ def change(
     priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
     weight: Annotated[float | None, typer.Option(help="Share relative to the user's other experiments.")] = None,
     max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
+    max_wall_hours: Annotated[
+        float | None, typer.Option(help="Hours that it runs at most, waiting and pauses not counted; 0 removes the limit.", min=0)
+    ] = None,
     pool: Annotated[str | None, typer.Option(help="Another pool; running trials save a checkpoint and go on there.")] = None,
     max_trials: Annotated[int | None, typer.Option(help="Trials of the search in all.", min=1)] = None,
     max_concurrent_trials: Annotated[int | None, typer.Option(help="Trials at once, at most.", min=1)] = None,
 ) -> None:
-    """Change an experiment's priority, weight, limit of slots, pool or limits of trials while it runs."""
+    """Change an experiment's priority, weight, limits of slots and time, pool or limits of trials while it runs."""
     wanted: dict[str, Any] = {
         "priority": priority,
         "weight": weight,
@@ -32,9 +35,12 @@ def change(
     body = {name: value for name, value in wanted.items() if value is not None}
     if max_slots is not None:
         body["max_slots"] = max_slots or None
+    if max_wall_hours is not None:
+        body["max_wall_hours"] = max_wall_hours or None
     if not body:
         raise CliError(
-            "Nothing to change: give --priority, --weight, --max-slots, --pool, --max-trials or --max-concurrent-trials."
+            "Nothing to change: give --priority, --weight, --max-slots, --max-wall-hours, --pool, --max-trials or"
+            " --max-concurrent-trials."
         )
     client(context).patch(f"/experiments/{experiment}", body)
     say(f"Experiment {experiment} is changed.")

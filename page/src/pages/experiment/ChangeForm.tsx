@@ -17,6 +17,7 @@ export function ChangeForm({ item, onClose }: Props) {
     priority: item.priority,
     weight: item.weight,
     max_slots: item.max_slots,
+    max_wall_hours: item.wall_hours_max ?? null,
     max_trials: item.max_trials ?? null,
     max_concurrent_trials: item.max_concurrent_trials ?? null,
   }
@@ -64,6 +65,13 @@ export function ChangeForm({ item, onClose }: Props) {
           allowDecimal={false}
           value={values.max_slots ?? ''}
           onChange={set('max_slots')}
+        />
+        <NumberInput
+          label="Most hours"
+          description="Waiting and pauses do not count. Empty: no limit but that of its workspace."
+          min={0}
+          value={values.max_wall_hours ?? ''}
+          onChange={set('max_wall_hours')}
         />
         {item.max_trials != null && (
           <NumberInput

@@ -22,6 +22,10 @@ export function Summary({ item }: { item: ExperimentDetail }) {
     ['Submitted', moment(item.submitted_us)],
     [item.ended_us == null ? 'Runs for' : 'Took', duration(secondsBetween(item.submitted_us, until))],
   ]
+  if (item.wall_hours_max) {
+    const seconds = (item.wall_seconds ?? 0) + (item.wall_since_us ? secondsBetween(item.wall_since_us, now) : 0)
+    facts.push(['Has run', `${duration(seconds)} of ${duration(item.wall_hours_max * 3600)} at most`])
+  }
   if (item.parent_id) facts.push([`${item.relation ?? 'Made'} of`, <Origin key="of" id={item.parent_id} />])
   return (
     <Stack gap="sm">

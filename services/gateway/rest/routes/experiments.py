@@ -297,6 +297,7 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody, key:
         priority="keep" if body.priority is None else body.priority,
         weight="keep" if body.weight is None else body.weight,
         max_slots=body.max_slots if "max_slots" in given else "keep",
+        max_wall_hours=body.max_wall_hours if "max_wall_hours" in given else "keep",
         pool=body.pool or "",
         max_trials=body.max_trials,
         max_concurrent_trials=body.max_concurrent_trials,

@@ -180,7 +180,7 @@ class AsyncExperiment:
         await self._ask("kill")
 
     async def change(self, **settings: Any) -> None:
-        """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
+        """priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
         await self._door.patch(f"/experiments/{self.id}", settings)
 
     async def archive(self) -> None:

@@ -180,7 +180,7 @@ class Experiment:
         self._ask("kill")
 
     def change(self, **settings: Any) -> None:
-        """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
+        """priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
         self._door.patch(f"/experiments/{self.id}", settings)
 
     def archive(self) -> None:
