@@ -4,6 +4,7 @@ Nothing is an error of the server, and whoever sees nothing learns nothing."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 """Each stands in for each field."""
 PATHS = ("%00", "..%2f..%2fetc", "a/../../b", "%2e%2e/%2e%2e", "a//b", "/", "a%0ab", "%ff", "C:%5c", "%e2%80%ae", ".", "a" * 600)
+PARTS = int(os.environ.get("TENUTO_BODIES_PARTS", "3"))
+"""Each route is asked with one part of the bodies and its neighbours with the others, because routes share what reads them; 1
+asks each route with all, which takes more than a minute."""
 RIGHT: dict[str, Any] = {
     "run_id": "1-1", "run_uuid": "1-1", "experiment_id": "1", "experiment_ids": ["1"], "name": "n", "new_name": "m", "key": "k",
     "value": 1.0, "timestamp": 1, "step": 1, "filter": "", "order_by": [], "max_results": 5, "page_token": "", "view_type": "ALL",
@@ -59,8 +63,9 @@ def bodies() -> Iterator[bytes]:
 
 async def test_no_body_is_an_error_of_the_server(world: World) -> None:
     wrong = []
-    for path in of_mlflow("POST"):
-        for body in bodies():
+    every = [*bodies()]
+    for at, path in enumerate(of_mlflow("POST")):
+        for body in every[at % PARTS :: PARTS]:
             answer = await world.http.post(path, content=body)
             if answer.status_code >= 500 or (answer.status_code != 200 and set(answer.json()) != {"error_code", "message"}):
                 wrong.append((path, body[:300], answer.text))
