@@ -32,7 +32,10 @@ def _write_settings(cluster: LiveCluster, slurm: Slurm) -> None:
     """As docs/slurm.md has them: one file for all nodes, and credentials for each task of an array."""
     known = psutil.Process(cluster.pid("agent")).environ()
     given = {name: value for name, value in known.items() if name.startswith("TENUTO_") and name not in OWN}
-    given |= {"TENUTO_POOL": "slurm", "TENUTO_CPU_SLOTS": "1"}
+    own = slurm.directory / "own"  # what a cluster before this one has left in /tmp is another's
+    own.mkdir()
+    own.chmod(0o1777)
+    given |= {"TENUTO_POOL": "slurm", "TENUTO_CPU_SLOTS": "1", "TMPDIR": str(own)}
     (slurm.directory / "agent.env").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()))
     (slurm.directory / "credentials").mkdir()
     for name in ("tenuto-0", "tenuto-1", "late-0", "last-0"):
