@@ -74,6 +74,8 @@ class Assignments(Model):
     position: int
     """Log position at which the launcher decided this. An agent ignores assignments older than those it acted on last."""
     assignments: tuple[Assignment, ...]
+    cluster: str = Field(default="", exclude_if=lambda value: not value)
+    """Id of the cluster: an agent's directory belongs to one. Empty: the launcher does not say."""
     tokens: dict[str, str] = Field(default_factory=dict)
     """Token of each allocation, which the agent's reports carry. Only launcher and agent know it: workers and the record do
     not."""

@@ -45,13 +45,16 @@ export TENUTO_AGENT_DIRECTORY=${TENUTO_AGENT_DIRECTORY:-${TMPDIR:-/tmp}/tenuto-$
 export TENUTO_CPU_SLOTS=${TENUTO_CPU_SLOTS:-${SLURM_CPUS_ON_NODE:-0}}
 export TENUTO_AGENT_LABELS=${TENUTO_AGENT_LABELS:+$TENUTO_AGENT_LABELS,}slurm_job=$SLURM_JOB_ID
 
-# Slurm says when the job ends: newer ones in a variable, older ones if asked, but not always in the job's first moments.
+# Slurm says when the job ends: newer ones in a variable, older ones if asked, but not always in the job's first moments. The
+# number of an array's last task is also that of the whole array, so a task is asked for by its place.
+job=$SLURM_JOB_ID
+if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
 end=${TENUTO_LEAVE_AT:-${SLURM_JOB_END_TIME:-}}
 for _ in 1 2 3 4 5; do
     if [ -n "$end" ]; then break; fi
-    said=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e 2>/dev/null || true)
+    said=$(squeue --noheader --jobs "$job" --format %e 2>/dev/null || true)
     case $said in
-        [0-9]*) end=$(date -d "$said" +%s) ;;
+        [0-9]*) end=$(date -d "$said" +%s || true) ;;
         NONE) break ;; # it may run for ever
         *) sleep 1 ;;
     esac
@@ -59,7 +62,7 @@ done
 if [ -n "$end" ]; then
     export TENUTO_LEAVE_AT=$end
 else
-    echo "agent: Slurm does not say when job $SLURM_JOB_ID ends; its trials save at Slurm's signal." >&2
+    echo "agent: Slurm does not say when job $job ends; its trials save at Slurm's signal." >&2
 fi
 
 # What Slurm tells a job would mislead trials: libraries take each process for a task of the job. CUDA_VISIBLE_DEVICES stays.

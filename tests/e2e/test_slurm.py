@@ -79,6 +79,8 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *search)
         cluster.wait_for(lambda: ended(1))
         assert {*_agents_of(cluster.events(), 1)} == {"tenuto-0", "tenuto-1"}, slurm.printed()
+        ends = [event.data.leaves_at_us for event in cluster.events() if event.type == "AgentJoined"]
+        assert all(ends[1:]), "each agent in Slurm knows when its job ends"
         assert {slurm.node_of(agent) for agent in slurm.agents().values()} == {"n0", "n1"}
 
         # The job that a trial runs on is canceled: the trial saves, and goes on on the other node.
@@ -90,7 +92,7 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         assert {first, second} == {"tenuto-0", "tenuto-1"}
         assert _exits(cluster.events(), "2-1") == ["preempted"], slurm.printed()
         [reason] = [event.data.reason for event in cluster.events() if event.type == "AllocationPreempted"]
-        assert (reason.rule, reason.data["agent"]) == ("agent_leaves", first)
+        assert (reason.rule, reason.numbers["agent"]) == ("agent_leaves", first)
         cluster.wait_for(lambda: bool(lost(first)))
         assert lost(first) == "its time was over"
 

@@ -62,6 +62,36 @@ async def test_an_agent_whose_directory_is_removed_leaves_and_a_new_one_begins_a
     assert await second.wait() == 0
 
 
+async def test_what_is_done_of_another_cluster_is_forgotten_and_what_is_not_ends_the_agent(bench: Bench) -> None:
+    """Allocations of each cluster begin with 1-1-1."""
+    control, done = bench.control, make_assignment(bench.context, mode="crash")
+    first = await _agent_process(bench)
+    for cluster in ("one", "other"):
+        control.cluster = cluster
+        control.reports.clear()
+        await control.until(lambda: control.heartbeats)
+        assert (await control.assign(done)).accepted
+        await control.exit_of("1-1-1")
+        await control.until(lambda: not control.heartbeats[-1].allocations and not control.heartbeats[-1].backlog)
+    runs = make_assignment(bench.context, allocation=2)
+    assert (await control.assign(done, runs)).accepted
+    await control.until(lambda: len(control.reports["tracker"]) == 2)
+    [worker] = bench.workers("1-1-2")
+    control.cluster = "third"
+    said = await _last_words(first)
+    assert said.startswith(
+        f"agent: {bench.directory} has runs or reports of another cluster that are not done: set TENUTO_AGENT_"
+    )
+    assert (first.returncode, is_alive(worker)) == (64, True)
+    control.cluster = "other"
+    second = await _agent_process(bench)
+    seen = len(control.heartbeats)
+    await control.until(lambda: len(control.heartbeats) > seen + 1)
+    assert control.heartbeats[-1].allocations == ("1-1-2",)
+    second.terminate()
+    assert await second.wait() == 0
+
+
 async def test_a_damaged_database_ends_the_agent_with_one_sentence(bench: Bench) -> None:
     control, database = bench.control, bench.directory / "agent.sqlite"
     first = await _agent_process(bench)

@@ -103,6 +103,7 @@ class ControlPlane:
         self.position = 0
         self.assigned: tuple[Assignment, ...] | None = ()
         """None while the launcher answers that it is still reading the log."""
+        self.cluster = ""
         self.heartbeats: list[Heartbeat] = []
         self.reports: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
         """Committed reports by lane, each as (kind, body)."""
@@ -171,7 +172,7 @@ class ControlPlane:
 
     def _told(self, assignments: tuple[Assignment, ...]) -> Assignments:
         tokens = {assignment.allocation_id: f"token of {assignment.allocation_id}" for assignment in assignments}
-        return Assignments(position=self.position, assignments=assignments, tokens=tokens)
+        return Assignments(position=self.position, cluster=self.cluster, assignments=assignments, tokens=tokens)
 
     def _answerer(self, lane: Lane) -> Callable[[Msg], Any]:
         async def answer(message: Msg) -> None:

@@ -286,6 +286,10 @@ class AgentApp:
                 self._stores.given = {**self._stores.given, **DEFINITIONS.validate_json(assignments.stores)}
             except ValidationError:
                 self._seldom.warn("what the launcher tells of stores cannot be read; it may be of another version")
+        if assignments.cluster:
+            refused = await self.manager.join(assignments.cluster, reports_wait=bool(self._spool.backlog()))
+            if refused:
+                raise AgentError(refused)
         self._told.set()
         return await self.manager.assign(assignments)
 
@@ -310,7 +314,7 @@ class AgentApp:
     async def _on_assign(self, message: Msg) -> None:
         try:
             refusal = await self._assign(Assignments.from_json(message.data))
-        except (ValidationError, sqlite3.Error, OSError) as error:
+        except (ValidationError, AgentError, sqlite3.Error, OSError) as error:
             logger.error("an assignment could not be taken: %s", error)
             refusal = f"{type(error).__name__}: {error}"
         with contextlib.suppress(NatsError, OSError):

@@ -70,6 +70,8 @@ class Manager:
         self._reports = RunReports(node, runtime, runs, spool, disk, self.spooled, self.committed)
         self._live: dict[str, LiveRun] = {}
         self._done: dict[str, Run] = {}
+        self._cluster = ""
+        """Cluster that the directory belongs to. Empty: none was told yet."""
         self._assigned: tuple[Assignment, ...] | None = None
         """Assignments of the launcher. None until the first message: a restarted agent must not kill the workers that it
         found."""
@@ -82,6 +84,7 @@ class Manager:
 
     async def open(self) -> None:
         """Finds the workers of an earlier agent on this directory, and kills those that belong to no run."""
+        self._cluster = await self._disk(self._runs.cluster)
         for run in await self._disk(self._runs.all):
             if run.phase == "done":
                 self._done[run.allocation_id] = run
@@ -114,6 +117,25 @@ class Manager:
 
     def context_path(self, assignment: Assignment) -> Path:
         return self._contexts.path(assignment.context_hash)
+
+    async def join(self, cluster: str, *, reports_wait: bool) -> str:
+        """Notes the cluster that assigns. Each counts its allocations from 1, so a run that has ended in another one would be
+        taken for a run of this one: what is done is forgotten. Returns the reason where something is not."""
+        if cluster == self._cluster:
+            return ""
+        other = self._cluster != ""
+        if other and (self._live or reports_wait):
+            return (
+                f"{self.node.directory} has runs or reports of another cluster that are not done: set TENUTO_AGENT_DIRECTORY to "
+                "another directory, or remove this one if that cluster is gone."
+            )
+        await self._disk(self._runs.join, cluster, forget=other)
+        if other:
+            logger.warning("the directory was another cluster's, whose runs are done; they are forgotten")
+            self.tokens.forget_all()
+            self._done.clear()
+        self._cluster = cluster
+        return ""
 
     async def assign(self, assignments: Assignments) -> str:
         """Makes the agent run these assignments. Returns the reason if it cannot, or an empty string once all is on disk."""

@@ -35,6 +35,10 @@ class ReportTokens:
             self._connection.executemany("INSERT OR REPLACE INTO report_tokens VALUES (?, ?)", list(tokens.items()))
         self._known |= tokens
 
+    def forget_all(self) -> None:
+        """In memory; on disk they are gone."""
+        self._known.clear()
+
     def forget(self, allocation_ids: Iterable[str]) -> None:
         gone = [allocation_id for allocation_id in allocation_ids if allocation_id in self._known]
         if not gone:

@@ -59,6 +59,19 @@ class Runs:
         rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number").fetchall()
         return [_run(row) for row in rows]
 
+    def cluster(self) -> str:
+        """Cluster whose runs these are; empty if none was told yet."""
+        row = self._connection.execute("SELECT value FROM meta WHERE key = 'cluster'").fetchone()
+        return "" if row is None else cast(str, row[0])
+
+    def join(self, cluster: str, *, forget: bool) -> None:
+        """Notes the cluster. `forget`: the runs, which are all done, were another's."""
+        with transaction(self._connection):
+            if forget:
+                self._connection.execute("DELETE FROM runs WHERE phase = 'done'")
+                self._connection.execute("DELETE FROM report_tokens")
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('cluster', ?)", (cluster,))
+
     def add(self, assignment: Assignment, token: str, starting: NewReport | None) -> Run:
         with transaction(self._connection, power_safe=False):
             (number,) = self._connection.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()

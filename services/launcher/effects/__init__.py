@@ -51,7 +51,7 @@ class Assigned:
         ids = [assignment.allocation_id for assignment in assigned.assignments]
         assignments = tuple(map(self._with_gang_secret, assigned.assignments))
         known = {"tokens": self._tokens.tokens(agent_id, ids), "stores": self._declarations(assigned, agent_id)}
-        assigned = assigned.model_copy(update={"assignments": assignments, **known})
+        assigned = assigned.model_copy(update={"cluster": self._tokens.cluster, "assignments": assignments, **known})
         references = secrets_of(assigned)
         if not references:
             self._seldom.pop(agent_id, None)

@@ -25,6 +25,7 @@ from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 logger = logging.getLogger(__name__)
 
 KEY_BYTES = 32
+CLUSTER_CHARACTERS = 16
 TOKENS_KNOWN_MAX = 10_000
 """Most derived tokens kept in memory: deriving one costs as much as reading a report."""
 
@@ -44,6 +45,11 @@ class ReportTokens:
     def gang_secret(self, allocation_id: str) -> str:
         """Secret of a gang, the same for all its agents. No agent's token equals it, because no agent's id is empty."""
         return self._derive("", allocation_id)
+
+    @property
+    def cluster(self) -> str:
+        """Id of the cluster, which lasts as long as its key. It is no secret, and equals no token: those are longer."""
+        return self._derive("", "")[:CLUSTER_CHARACTERS]
 
     def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
         if not token.isascii():
