@@ -13,6 +13,7 @@ import asyncpg
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
+from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.decision import actor_of
@@ -23,7 +24,7 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.secrets import SecretKeyError, Secrets
-from tenuto.kernel.settings import Settings
+from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -37,6 +38,7 @@ from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.artifacts import Artifacts
 from tenuto.services.gateway.adapters.automations import Automations
+from tenuto.services.gateway.adapters.bus_keeper import BusKeeper, BusNotTold
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
@@ -69,6 +71,7 @@ logger = logging.getLogger(__name__)
 
 POOL_CONNECTIONS_MAX = 6
 """To the views: one for the projection, the others for requests."""
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 10.0
 QUERY_SECONDS_MAX = 20.0
 """A page takes milliseconds; a query that takes so long would only pile up."""
 
@@ -105,6 +108,7 @@ class GatewayService:
                     limits=self._limits.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
                     **({"contexts": self._contexts.run()} if self._contexts is not None else {}),
+                    members=self._keep_members(),
                     token_uses=self._note_uses(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
@@ -112,6 +116,18 @@ class GatewayService:
             listener.close()
             await self.gateway.reader.stop()
             self._pool.terminate()
+
+    async def _keep_members(self) -> None:
+        """Completes what was not before the last end: agents on record as revoked have no credentials."""
+        keeper, waits = self.gateway.keeper, Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
+        await self.gateway.loop.wait_ready()
+        while keeper is not None:
+            try:
+                await keeper.remove_all(self.gateway.loop.state.joining.revoked)
+                break
+            except (OSError, BusNotTold):
+                await asyncio.sleep(waits.failed())
+        await asyncio.Event().wait()
 
     async def _note_uses(self) -> None:
         await self.gateway.loop.wait_ready()
@@ -177,6 +193,8 @@ async def build(
         run_data=RunData(pool),
         artifacts=Artifacts(pool, Path(settings.shared_directory) / "artifacts", settings.artifact_bytes_max),
         bus=bus,
+        nats_ca=_nats_ca(settings),
+        keeper=BusKeeper(settings) if settings.bus_users_directory else None,
         views_reached=projector.wait_position,
     )
     gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))
@@ -184,6 +202,14 @@ async def build(
     remover = Remover(pool, gateway.contexts, gateway.run_data, gateway.artifacts)
     effects = None if bus is None else Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, settings, log, pool)
     return GatewayService(gateway, projector, pool, effects)
+
+
+def _nats_ca(settings: Settings) -> str:
+    """Raises SettingsError."""
+    try:
+        return Path(settings.nats_ca_file).read_text() if settings.nats_ca_file else ""
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"TENUTO_NATS_CA_FILE is {settings.nats_ca_file}, which cannot be read: {error}.") from None
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:

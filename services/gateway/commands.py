@@ -201,6 +201,48 @@ class OpenSlots(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateJoinToken(Asked):
+    token_id: str
+    secret_hash: str
+    """SHA-256 of its secret."""
+    pool: str
+    expires_us: int
+    uses_max: int
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeJoinToken(Asked):
+    token_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enroll:
+    """An agent asks to join, and shows a token."""
+
+    id: UUID
+    time_us: int
+    token_id: str
+    secret_hash: str
+    agent_id: str
+    credential_hash: str
+    """SHA-256 of the password that the agent made."""
+    taken: bool
+    """True: an agent of the name has credentials that did not come from a token."""
+
+    @property
+    def actor(self) -> str:
+        return f"agent:{self.agent_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeAgent(Asked):
+    agent_id: str
+    has_credentials: bool
+    """True: the bus knows a user of the agent, as the gateway saw."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateUser(Asked):
     """With one token."""
 
@@ -508,10 +550,11 @@ ClusterCommand = (
     NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword | LinkUser
 )
 """For admins."""
+JoiningCommand = CreateJoinToken | RevokeJoinToken | Enroll | RevokeAgent
 AccessCommand = WorkspaceCommand | TemplateCommand | CreateRole | ChangeRole | RemoveRole | GrantRole | RevokeRole
 TokenCommand = CreateToken | RevokeToken
 UnmanagedCommand = CreateUnmanagedExperiment | StartUnmanagedTrial | ChangeUnmanagedTrial
 WebhookCommand = CreateWebhook | ChangeWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
 UserCommand = TokenCommand | BeginSession
 ExperimentsCommand = SubmitExperiment | ExperimentCommand | RecordCommand | UnmanagedCommand
-GatewayCommand = ExperimentsCommand | ClusterCommand | AccessCommand | UserCommand | WebhookCommand
+GatewayCommand = ExperimentsCommand | ClusterCommand | JoiningCommand | AccessCommand | UserCommand | WebhookCommand

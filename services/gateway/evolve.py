@@ -42,6 +42,7 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.events.unmanaged import UnmanagedExperimentCreated, UnmanagedTrialChanged, UnmanagedTrialStarted
 from tenuto.schemas.operations import Create
+from tenuto.services.gateway.policies import joining
 from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder, workspace_of
 from tenuto.services.gateway.policies.access import fold as fold_access
 from tenuto.services.gateway.policies.acting import fold as fold_rules
@@ -334,6 +335,9 @@ FOLDS: Folds[State] = Folds(
         ExperimentDeleted: deleted,
         **dict.fromkeys(OF_ACCESS, access_changed),
         **dict.fromkeys(OF_TEMPLATES, templates_changed),
+        **dict.fromkeys(
+            joining.OF_JOINING, WithEnvelope(lambda s, data, at: replace(s, joining=joining.fold(s.joining, data, at.time_us)))
+        ),
         UnmanagedExperimentCreated: unmanaged_created,
         UnmanagedTrialStarted: unmanaged_started,
         UnmanagedTrialChanged: unchanged,

@@ -12,6 +12,7 @@ from tenuto.schemas.events.access import HolderKind
 from tenuto.schemas.record import Parent
 from tenuto.services.gateway.policies.access import Access, Subject, is_cluster_admin, sight
 from tenuto.services.gateway.policies.acting_state import Acting
+from tenuto.services.gateway.policies.joining import Joining
 from tenuto.services.gateway.policies.notice_state import HiddenOf, Notices
 from tenuto.services.gateway.policies.templates import Templates
 
@@ -183,6 +184,8 @@ class State:
     """Webhooks, and what is to be sent to them."""
     acting: Acting = field(default_factory=Acting)
     """Rules of experiments, and how often they have acted."""
+    joining: Joining = field(default_factory=Joining)
+    """Join tokens, and the agents that joined or were revoked."""
     deletions: Map[int, Deletion] = field(default_factory=Map)
     """By experiment: those that are not carried out yet."""
     deleted: tuple[int, ...] = ()

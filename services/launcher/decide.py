@@ -10,6 +10,7 @@ from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Offer
+from tenuto.schemas.events.joining import AgentRevoked
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
@@ -25,6 +26,7 @@ from tenuto.schemas.events.run import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
 from tenuto.services.launcher.state import Allocation, Part, State
 
@@ -70,6 +72,8 @@ def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
         data = cause.data
         if isinstance(data, ExperimentResumeRequested):
             return _resumed(state, data.experiment_id)
+        if isinstance(data, AgentRevoked):
+            return _gone(state, data.agent_id, "it was revoked")
         return _after_grant(state, data) if isinstance(data, AllocationGranted) else ()
     if isinstance(cause, RecordReport):
         return _report(state, cause.report)
@@ -142,6 +146,8 @@ def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) ->
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
+    if refusal(state, heartbeat.agent_id, heartbeat.pool):
+        return ()  # what it ran is lost with its lease, or was when it was revoked
     if heartbeat.gone:
         return _gone(state, heartbeat.agent_id, "its time was over", announced=True)
     if agent is None or any(getattr(agent, name) != getattr(heartbeat, name) for name in OFFERED):

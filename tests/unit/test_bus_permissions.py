@@ -87,7 +87,7 @@ def test_users_are_kept_and_renewed_and_removed(tmp_path: Path) -> None:
     assert users.agents() == ["a"]
     text = users.configuration.read_text()
     written = json.loads(text[text.index("{") :])
-    assert written == accounts(services, {"a": users.add_agents(["a"])["a"]})
+    assert written == accounts(services, {"a": users.add_agents(["a"])["a"]}, keeper=users.keeper())
     files = [path for path in (tmp_path / "users").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 

@@ -9,7 +9,7 @@ import importlib.metadata
 import logging
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -72,15 +72,16 @@ class AgentApp:
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
         slots: tuple[Slot, ...] | None = None,
+        on_refused: Callable[[], None] | None = None,
     ) -> None:
         """`command`: run instead of our own harness; then workers never start warm. Raises AgentError if a setting is missing,
-        and NoSlots."""
+        and NoSlots. `on_refused` is called when the bus refuses the agent's user."""
         self._directory = Path(_required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
         self._shared = Path(settings.shared_directory).absolute() if settings.shared_directory else None
         self._stores = stores_of(str(self._shared or ""), settings.stores_file)
         self._told = asyncio.Event()
         """Set by the first assignments: what the launcher tells beside them is known."""
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._on_refused = settings, clock, on_refused
         try:
             address, interface = find_interface(settings.network_interface, _host(settings.nats_url))
         except NoInterface as error:
@@ -164,7 +165,7 @@ class AgentApp:
 
     async def run(self) -> None:
         """Runs until cancelled. The bus may be unreachable: workers go on, and their reports wait on disk."""
-        self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}")
+        self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}", self._on_refused)
         bus = self._bus
         await bus.subscribe(subjects.assign(self._node.agent_id), cb=self._on_assign)
         lanes = {

@@ -14,6 +14,8 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.departure import SIGNAL_SECONDS_MAX
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
+from tenuto.workers.agent.joining import Joined, NotJoined, settings_of
+from tenuto.workers.agent.membership import Membership
 from tenuto.workers.agent.slots import NoSlots
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,15 @@ EXIT_LOST = 74
 left."""
 
 
+EXIT_REVOKED = 77
+"""Exit code: the cluster has revoked the agent, and starting again does not help (EX_NOPERM of sysexits.h)."""
+
+
 class AgentLost(RuntimeError):
+    pass
+
+
+class AgentRevoked(RuntimeError):
     pass
 
 
@@ -35,19 +45,23 @@ def main() -> None:
     ends (its batch system wants the node back): what runs saves and goes on elsewhere, and the agent leaves. So does SIGTERM
     where the agent knows its end."""
     try:
-        settings = Settings.from_environment()
+        settings, joined = settings_of(Settings.from_environment())
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(_run(settings))
+        asyncio.run(_run(settings, joined))
+    except AgentRevoked as error:
+        print(f"agent: {error}", file=sys.stderr)
+        sys.exit(EXIT_REVOKED)
     except AgentLost as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_LOST)
-    except (SettingsError, AgentError, NoSlots) as error:
+    except (SettingsError, AgentError, NoSlots, NotJoined) as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_SETTINGS)
 
 
-async def _run(settings: Settings) -> None:
-    app = AgentApp(settings, SystemClock())
+async def _run(settings: Settings, joined: Joined | None) -> None:
+    membership = Membership(joined)
+    app = AgentApp(settings, SystemClock(), on_refused=membership.refused)
     loop = asyncio.get_running_loop()
     received: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -64,12 +78,13 @@ async def _run(settings: Settings) -> None:
     running: asyncio.Task[None] | None = None
     lost: asyncio.Task[str] | None = None
     departed: asyncio.Task[None] | None = None
+    revoked: asyncio.Task[str] | None = None
     try:
         await app.open()
         logger.info("agent is ready")
         running, lost = asyncio.create_task(app.run()), asyncio.create_task(app.lost())
-        departed = asyncio.create_task(app.departed())
-        awaited: set[asyncio.Future[Any]] = {running, received, lost, departed}
+        departed, revoked = asyncio.create_task(app.departed()), asyncio.create_task(membership.revoked())
+        awaited: set[asyncio.Future[Any]] = {running, received, lost, departed, revoked}
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if not received.done() and not departed.done():
             await asyncio.wait({lost}, timeout=LOOK_SECONDS)  # `lost` has the better reason
@@ -77,6 +92,10 @@ async def _run(settings: Settings) -> None:
             logger.critical("%s", lost.result())
             await app.leave()
             raise AgentLost(lost.result())
+        if revoked.done():
+            logger.critical("%s", revoked.result())
+            await app.manager.abandon()  # a checkpoint of theirs would be believed by nobody
+            raise AgentRevoked(revoked.result())
         if received.done() and received.result() != signal.SIGHUP:
             await app.stop()
         elif running.done():
@@ -88,6 +107,7 @@ async def _run(settings: Settings) -> None:
             await app.say_gone()
             logger.info("the agent's time is over")
     finally:
+        await stop_task(revoked)
         await stop_task(departed)
         await stop_task(lost)
         await stop_task(running)

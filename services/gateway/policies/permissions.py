@@ -63,6 +63,9 @@ ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/sso": OPEN,
     "GET /api/v1/sso/callback": OPEN,
     "POST /api/v1/sso/token": OPEN,
+    # A machine that joins shows a join token, and an agent that it had credentials.
+    "POST /api/v1/agents/join": OPEN,
+    "POST /api/v1/agents/standing": OPEN,
     "POST /api/v1/logout": ANY,
     # Of the one who asks, by a session.
     "POST /api/v1/login/links": ANY,
@@ -194,6 +197,10 @@ ROUTES: Mapping[str, Rule] = {
     "PUT /api/v1/shares/{owner}/{name}": _SLOTS,
     "POST /api/v1/agents/{agent_id}/disable": _SLOTS,
     "POST /api/v1/agents/{agent_id}/enable": _SLOTS,
+    "DELETE /api/v1/agents/{agent_id}": _SLOTS,
+    "GET /api/v1/join-tokens": _SLOTS,
+    "POST /api/v1/join-tokens": _SLOTS,
+    "DELETE /api/v1/join-tokens/{token_id}": _SLOTS,
     "POST /api/v1/users": _USERS,
     "DELETE /api/v1/users/{name}": _USERS,
     "PUT /api/v1/users/{name}/password": _USERS,

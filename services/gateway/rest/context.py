@@ -29,6 +29,7 @@ from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.artifacts import Artifacts
 from tenuto.services.gateway.adapters.automations import Automations
+from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
 from tenuto.services.gateway.adapters.earlier import Earlier
 from tenuto.services.gateway.adapters.importance import Importances
 from tenuto.services.gateway.adapters.page_links import PageLinks
@@ -117,6 +118,14 @@ class Gateway:
     """None: there is no provider of identities."""
     throttle: Throttle = field(default_factory=Throttle, kw_only=True)
     """Of guesses at passwords."""
+    join_throttle: Throttle = field(default_factory=Throttle, kw_only=True)
+    """Of guesses at join tokens."""
+    fingerprint: str = field(default="", kw_only=True)
+    """SHA-256 of the door's own certificate, if that is self-made. Empty: it is not, or the door speaks HTTP."""
+    nats_ca: str = field(default="", kw_only=True)
+    """Certificate (PEM) that agents check the bus's by. Empty: the machine's authorities, or no TLS."""
+    keeper: BusKeeper | None = field(default=None, kw_only=True)
+    """None: agents join only by credentials from the operator."""
     importances: Importances = field(default_factory=Importances, kw_only=True)
     earlier: Earlier = field(default_factory=Earlier, kw_only=True)
     what_ifs: WhatIfs = field(default_factory=WhatIfs, kw_only=True)

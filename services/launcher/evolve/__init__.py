@@ -7,6 +7,7 @@ from dataclasses import replace
 from tenuto.kernel.folding import Folds, WithEnvelope, unchanged
 from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, SourceCheckpoint
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
 from tenuto.schemas.events.run import (
@@ -207,6 +208,8 @@ FOLDS: Folds[State] = Folds(
         RestartPauseEnded: allocations.pause_ended,
         AgentJoined: allocations.joined,
         AgentLost: allocations.lost,
+        AgentEnrolled: allocations.enrolled,
+        AgentRevoked: allocations.revoked,
     },
 )
 """An event about an experiment, trial or allocation that is not live changes nothing."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tenuto.kernel.folding import Envelope
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.run import (
     GangPartReported,
@@ -123,6 +124,14 @@ def joined(state: State, data: AgentJoined) -> State:
 
 def lost(state: State, data: AgentLost) -> State:
     return replace(state, agents=state.agents.delete(data.agent_id)) if data.agent_id in state.agents else state
+
+
+def enrolled(state: State, data: AgentEnrolled) -> State:
+    return replace(state, members=state.members.set(data.agent_id, data.pool))
+
+
+def revoked(state: State, data: AgentRevoked) -> State:
+    return replace(state, members=state.members.set(data.agent_id, ""))
 
 
 def advanced(state: State, data: CheckpointSaved | ValidationReported) -> State:

@@ -30,6 +30,7 @@ from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.handlers.leases import Leases
+from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.state import State
 
 logger = logging.getLogger(__name__)
@@ -120,11 +121,14 @@ class Listener:
             logger.warning("agent %s sent a heartbeat of %s: refused", subjects.agent_of(message.subject), heartbeat.agent_id)
             await self._reply(message, None, error=f"This agent may not speak for {heartbeat.agent_id}.")
             return
+        if refused := refusal(self._loop.state, heartbeat.agent_id, heartbeat.pool):
+            await self._reply(message, None, error=refused)
+            return
         rival_seconds = RIVAL_HEARTBEATS * self._settings.heartbeat_seconds
         now = self._clock.monotonic()
         if not self._leases.hear(heartbeat.agent_id, heartbeat.spool_id, now, rival_seconds):
-            refusal = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
-            await self._reply(message, None, error=refusal)
+            rival = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
+            await self._reply(message, None, error=rival)
             return
         if heartbeat.repeated:  # nobody reads an answer
             return

@@ -1,7 +1,7 @@
 """State of the launcher: live experiments with their trials, live allocations, and joined agents.
 
 An experiment leaves when the search has ended it, a trial with TrialFinished, an allocation with WorkersExited, an agent with
-AgentLost. So the state grows with live work, not with history.
+AgentLost. So the state grows with live work, not with history; of agents that joined by a token only the pool stays.
 """
 
 from __future__ import annotations
@@ -128,6 +128,9 @@ class State:
     allocations: Map[str, Allocation] = field(default_factory=Map)
     agents: Map[str, AgentJoined] = field(default_factory=Map)
     """Last description of each joined agent by itself, by agent id."""
+    members: Map[str, str] = field(default_factory=Map)
+    """Pool that each agent joined for by a token; empty: the agent was revoked. Agents whose credentials came from the operator
+    are not among them."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
-from tenuto.cli.common import data_dir_of
+from tenuto.cli.common import client, data_dir_of
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
 
@@ -59,10 +60,14 @@ def credentials(
 
 def revoke(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The agent's name.")],
+    name: Annotated[str, typer.Argument(help="The agent's name, or the id of a join token (jt-...).")],
     users: UsersDirectory = None,
 ) -> None:
-    """Take an agent's credentials away: its connection to the bus ends at once, and it cannot come back."""
+    """Take an agent's credentials away: its connection to the bus ends at once, what it runs goes on elsewhere, and it comes back
+    only by a join token. Or take a join token away: no more machines join by it."""
+    if users is None:
+        _revoke_on_record(context, name)
+        return
     try:
         removed = users_of(context, users).remove_agent(name)
     except (OSError, ValueError) as error:
@@ -70,6 +75,20 @@ def revoke(
     if not removed:
         raise CliError(f"No agent named {name} has credentials; `tenuto agent ls` shows the agents.")
     tell_bus(context, users)
+    say(f"Agent {name} no longer has credentials.")
+
+
+def _revoke_on_record(context: typer.Context, name: str) -> None:
+    import re
+
+    from tenuto.schemas.joining import TOKEN_ID_PATTERN
+
+    rest = client(context)
+    if re.fullmatch(TOKEN_ID_PATTERN, name):
+        rest.delete(f"/join-tokens/{name}")
+        say(f"No more machines join by token {name}; those that did stay.")
+        return
+    rest.delete(f"/agents/{quote(name, safe='')}")
     say(f"Agent {name} no longer has credentials.")
 
 

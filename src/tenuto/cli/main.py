@@ -18,6 +18,7 @@ from tenuto.cli import (
     experiments,
     imports,
     jobs,
+    joining,
     log,
     page,
     roles,
@@ -78,6 +79,7 @@ app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
 app.add_typer(stores.app, name="store", help="Stores: where checkpoints may go.")
+joining.add_to(agents.app)
 credentials.add_to(agents.app)
 app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
 app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")

@@ -74,10 +74,11 @@ class Passwords(NamedTuple):
 
 def bus_passwords(users: BusUsers, agents: int) -> Passwords:
     """Passwords of the services and agents. The first agent has this machine's name; the others, which stand for further
-    machines, have a number appended. Raises ServerError."""
+    machines, have a number appended. One that was revoked is not started. Raises ServerError."""
     name = os.environ.get("TENUTO_AGENT_ID") or os.uname().nodename
+    names, revoked = [name, *(f"{name}-{number}" for number in range(2, agents + 1))], set(users.revoked())
     try:
-        return Passwords(users.services(), users.add_agents([name, *(f"{name}-{number}" for number in range(2, agents + 1))]))
+        return Passwords(users.services(), users.add_agents([name for name in names if name not in revoked]))
     except BadAgentName as error:
         raise ServerError(f"{error} TENUTO_AGENT_ID sets it.") from error
 
@@ -106,6 +107,7 @@ def process_specs(
     if "TENUTO_ANCHOR_TARGETS" not in service:
         service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
     service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
+    of = {"gateway": {"TENUTO_BUS_USERS_DIRECTORY": str(layout.bus_users)}}
     agent = dict(base)
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
@@ -114,7 +116,9 @@ def process_specs(
     return [
         ProcessSpec("relay", _python("tenuto.kernel.relay"), service | _user("relay", passwords.services["relay"])),
         *(
-            ProcessSpec(name, _python(f"tenuto.services.{name}"), service | _user(name, passwords.services[name]))
+            ProcessSpec(
+                name, _python(f"tenuto.services.{name}"), service | of.get(name, {}) | _user(name, passwords.services[name])
+            )
             for name in SERVICES
         ),
         *(
@@ -144,6 +148,7 @@ _PER_PROCESS = frozenset(
         *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "AGENT_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
+        *("BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE"),
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user are passed on."""

@@ -23,7 +23,7 @@ from tenuto.embedded.process import (
     port_is_free,
     start_on_kept_port,
 )
-from tenuto.kernel.bus_permissions import SERVICES_ACCOUNT
+from tenuto.kernel.bus_permissions import SERVICES_ACCOUNT, SYSTEM_ACCOUNT
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.private_files import write_private
 
@@ -194,7 +194,7 @@ class NatsServer:
         if self._users is not None:
             self._users.services()  # writes missing ones
             path = os.path.relpath(self._users.configuration, self.data_dir)  # NATS resolves includes so
-            lines.append(f"include {quoted(path)}")
+            lines += [f"system_account: {SYSTEM_ACCOUNT}", f"include {quoted(path)}"]
         return "\n".join(lines) + "\n"
 
     def _greets(self) -> bool:

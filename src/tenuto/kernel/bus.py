@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
+from collections.abc import Callable
 from typing import Any
 
 import nats
@@ -14,11 +16,13 @@ from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfi
 from nats.js.errors import APIError, NotFoundError
 
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.settings import Settings
+from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas import subjects
 
 logger = logging.getLogger(__name__)
 
+AUTHORIZATION_VIOLATION = "authorization violation"
+"""Words of the server to whom it does not know."""
 PING_SECONDS = 1.0
 PINGS_OUTSTANDING_MAX = 2
 """Unanswered pings before a link counts as cut: with one ping a second, that is noticed within about three to five seconds."""
@@ -35,13 +39,23 @@ DUPLICATE_WINDOW_SECONDS = 10.0
 would only cost server memory."""
 
 
-async def connect(settings: Settings, name: str = "tenuto") -> Client:
+def security_of(settings: Settings) -> dict[str, Any]:
+    """Options by which the server's certificate is checked. Raises SettingsError."""
+    if not settings.nats_ca_file:
+        return {}
+    try:
+        return {"tls": ssl.create_default_context(cafile=settings.nats_ca_file)}
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"TENUTO_NATS_CA_FILE is {settings.nats_ca_file}, which cannot be used: {error}.") from None
+
+
+async def connect(settings: Settings, name: str = "tenuto", on_refused: Callable[[], None] | None = None) -> Client:
     """A client that reconnects for ever, and logs once that the link is lost and once that it is back.
 
-    Waits for the first connection as long as it takes.
+    Waits for the first connection as long as it takes. `on_refused` is called whenever the server refuses the user.
     """
-    client, link = Client(), Link(settings, name)
-    options = link.options()
+    client, link = Client(), Link(settings, name, on_refused)
+    options = link.options() | security_of(settings)
     if settings.nats_user:
         options |= {"user": settings.nats_user, "password": settings.bus_password()}
     await client.connect(settings.nats_url, **options)
@@ -53,8 +67,8 @@ class Link:
     """Log messages of a client about its link to the server: once that it is lost, once that it is back, and errors that the
     server reports meanwhile. A client whose request was refused often learns of it in no other way."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        self._settings, self._name = settings, name
+    def __init__(self, settings: Settings, name: str, on_refused: Callable[[], None] | None = None) -> None:
+        self._settings, self._name, self._on_refused = settings, name, on_refused
         self._away = False
         self._seldom = Seldom(logger)
 
@@ -67,6 +81,8 @@ class Link:
 
     async def _on_error(self, error: Exception) -> None:
         name = self._name
+        if self._on_refused is not None and AUTHORIZATION_VIOLATION in str(error).lower():
+            self._on_refused()
         if isinstance(error, nats.errors.SlowConsumerError):
             logger.debug("%s: messages dropped on %s", name, error.subject)  # the feed sees the gap and reads it from the log
         elif isinstance(error, OSError | nats.errors.UnexpectedEOF | nats.errors.StaleConnectionError):

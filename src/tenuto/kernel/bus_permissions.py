@@ -22,6 +22,10 @@ from tenuto.schemas.subjects import INGRESS_STREAM, LANES, LOG_STREAM, Lane
 SERVICES_ACCOUNT = "TENUTO_SERVICES"
 AGENTS_ACCOUNT = "TENUTO_AGENTS"
 READERS_ACCOUNT = "TENUTO_READERS"
+SYSTEM_ACCOUNT = "TENUTO_SYSTEM"
+"""The server's own account, as `system_account` of its configuration says: there it is told to read its users again."""
+KEEPER = "keeper"
+"""User of the system account by which the gateway tells it."""
 LOG_READS = f"$JS.API.DIRECT.GET.{LOG_STREAM}"
 """Subject that asks the log's stream for messages by their position."""
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
@@ -69,6 +73,14 @@ def reader_permissions(name: str) -> dict[str, Any]:
     }
 
 
+def keeper_permissions() -> dict[str, Any]:
+    """Permissions of the keeper: to have the server read its configuration again, and nothing else."""
+    return {
+        "publish": {"allow": ["$SYS.REQ.SERVER.*.RELOAD"]},
+        "subscribe": {"allow": [f"{subjects.inbox(KEEPER)}.>"]},
+    }
+
+
 def service_permissions(name: str) -> dict[str, Any]:
     """Permissions of a service. All read the log's stream by consumers; only the relay writes to it. Answers go to the sender
     of a request."""
@@ -113,13 +125,17 @@ def _all_of(stream: str) -> list[str]:
     return [f"$JS.API.STREAM.*.{stream}", f"$JS.API.STREAM.MSG.*.{stream}", f"$JS.API.DIRECT.GET.{stream}"]
 
 
-def accounts(services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Value of `accounts` in NATS's configuration. `services`, `agents`, `readers`: passwords by name."""
+def accounts(
+    services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str] | None = None, keeper: str = ""
+) -> dict[str, Any]:
+    """Value of `accounts` in NATS's configuration. `services`, `agents`, `readers`: passwords by name; `keeper`: the keeper's."""
     readers = readers or {}
     from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES)]
     from_agents += [subjects.HEARTBEATS, subjects.CONTEXTS]
     committed = [f"tenuto.committed.{lane}.*" for lane in LANES]
+    keepers = [{"user": KEEPER, "password": keeper, "permissions": keeper_permissions()}] if keeper else []
     return {
+        SYSTEM_ACCOUNT: {"users": keepers},
         SERVICES_ACCOUNT: {
             "jetstream": "enabled",
             "users": [

@@ -14,12 +14,13 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tenuto.kernel.bus_permissions import SERVICES, accounts
+from tenuto.kernel.bus_permissions import KEEPER, SERVICES, accounts
 from tenuto.kernel.private_files import private, write_private
+from tenuto.schemas.joining import AGENT_NAME_PATTERN
 
 PASSWORD_BYTES = 32
 AGENT_NAME_MAX = 128
-_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+_AGENT_NAME = re.compile(AGENT_NAME_PATTERN.strip("^$"))
 
 
 class BadUserName(ValueError):
@@ -36,7 +37,7 @@ class BusUsers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._services, self._agents = directory / "services", directory / "agents.json"
-        self._readers = directory / "readers.json"
+        self._readers, self._revoked = directory / "readers.json", directory / "revoked.json"
 
     @property
     def configuration(self) -> Path:
@@ -47,7 +48,7 @@ class BusUsers:
         TENUTO_NATS_PASSWORD_FILE."""
         with self._changing():
             self._services.mkdir(mode=0o700, exist_ok=True)
-            for name in SERVICES:
+            for name in (*SERVICES, KEEPER):
                 if not self._service(name).exists():
                     write_private(self._service(name), _password() + "\n")
             self._write()
@@ -59,12 +60,17 @@ class BusUsers:
     def _known_services(self) -> dict[str, str]:
         return {name: self._service(name).read_text().strip() for name in SERVICES if self._service(name).exists()}
 
+    def keeper(self) -> str:
+        """Password of the keeper; empty: it was not made yet."""
+        file = self._service(KEEPER)
+        return file.read_text().strip() if file.exists() else ""
+
     def agents(self) -> list[str]:
         return sorted(_read(self._agents))
 
     def add_agents(self, names: Sequence[str], *, renew: bool = False) -> dict[str, str]:
         """Passwords of these agents by name, made for agents that have none. `renew`: made anew, and earlier ones are no
-        longer valid. Raises BadAgentName."""
+        longer valid. Raises BadAgentName, also for an agent that was revoked."""
         for name in names:
             if len(name) > AGENT_NAME_MAX or not _AGENT_NAME.fullmatch(name):
                 raise BadAgentName(
@@ -72,21 +78,44 @@ class BusUsers:
                     f"{AGENT_NAME_MAX}, and the first is a letter or digit."
                 )
         with self._changing():
-            known = _read(self._agents)
+            known, revoked = _read(self._agents), _read(self._revoked)
+            if gone := [name for name in names if name in revoked]:
+                raise BadAgentName(
+                    f"Agent {gone[0]} was revoked: it comes back only by a join token (`tenuto agent token`); choose another "
+                    "name."
+                )
             passwords = {name: _password() if renew or name not in known else known[name] for name in names}
             write_private(self._agents, json.dumps(known | passwords, indent=1) + "\n")
             self._write()
         return passwords
 
-    def remove_agent(self, name: str) -> bool:
-        """Removes an agent; False if there is none of that name."""
+    def admit_agent(self, name: str, password: str) -> None:
+        """An agent that joined by a token, with the password that it made; also one that was revoked before."""
         with self._changing():
-            known = _read(self._agents)
+            revoked = _read(self._revoked)
+            if revoked.pop(name, None) is not None:
+                write_private(self._revoked, json.dumps(revoked, indent=1) + "\n")
+            write_private(self._agents, json.dumps(_read(self._agents) | {name: password}, indent=1) + "\n")
+            self._write()
+
+    def remove_agent(self, name: str, *, revoked: bool = False) -> bool:
+        """Removes an agent; False if there is none of that name. `revoked`: its name gets credentials only by `admit_agent`."""
+        with self._changing():
+            known, barred = _read(self._agents), _read(self._revoked)
+            if revoked and name not in barred:
+                write_private(self._revoked, json.dumps(barred | {name: ""}, indent=1) + "\n")
             if known.pop(name, None) is None:
                 return False
             write_private(self._agents, json.dumps(known, indent=1) + "\n")
             self._write()
         return True
+
+    def revoked(self) -> list[str]:
+        return sorted(_read(self._revoked))
+
+    def password(self, name: str) -> str | None:
+        """An agent's; None: it has none."""
+        return _read(self._agents).get(name)
 
     def readers(self) -> list[str]:
         return sorted(_read(self._readers))
@@ -116,7 +145,8 @@ class BusUsers:
         return True
 
     def _write(self) -> None:
-        text = json.dumps(accounts(self._known_services(), _read(self._agents), _read(self._readers)), indent=1)
+        agents, readers = _read(self._agents), _read(self._readers)
+        text = json.dumps(accounts(self._known_services(), agents, readers, self.keeper()), indent=1)
         write_private(self.configuration, f"# Made by tenuto; see docs/security.md.\naccounts: {text}\n")
 
     @contextlib.contextmanager

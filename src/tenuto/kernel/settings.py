@@ -25,6 +25,14 @@ class Settings:
     nats_password: str = ""
     nats_password_file: str = ""
     """File with the password, in place of `nats_password`: unlike a variable, it is not part of the process's environment."""
+    nats_public_url: str = ""
+    """Address at which agents that join reach NATS, told to them by the gateway. Empty: `nats_url`."""
+    nats_ca_file: str = ""
+    """File with the certificate (PEM) that NATS's own is checked by, if that is self-made. Empty: the machine's authorities, and
+    TLS only if `nats_url` begins with tls://."""
+    bus_users_directory: str = ""
+    """Directory of the bus's users, in which the gateway writes agents that join, and removes those that are revoked. Empty: only
+    the operator does (`tenuto agent credentials --users`). See docs/joining.md."""
     agent_directory: str = ""
     """Directory of an agent's own files: its spool, and its runs. (TENUTO_DATA_DIRECTORY is no setting of a process: it names
     the directory of a whole cluster on this machine, for the command line.)"""

@@ -1,0 +1,92 @@
+"""Agents' credentials on the bus: written into the directory of its users, which the server is then told to read again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+from tenuto.kernel.bus import close, security_of
+from tenuto.kernel.bus_permissions import KEEPER
+from tenuto.kernel.bus_users import BusUsers
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.joining import hash_of
+
+logger = logging.getLogger(__name__)
+
+RELOAD_SECONDS_MAX = 5.0
+"""A reload takes milliseconds; who waits for it longer hears that the bus is away."""
+
+
+class BusNotTold(Exception):
+    """The users are written, but the server does not know yet; `str(error)` says why and what to do."""
+
+
+class BusKeeper:
+    """One change at a time. All methods raise OSError, and BusNotTold; repeating one completes what was begun."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._users = BusUsers(Path(settings.bus_users_directory).absolute())
+        self._changing = asyncio.Lock()
+
+    async def password_hash(self, agent_id: str) -> str | None:
+        """SHA-256 of the agent's password. None: the agent has no credentials."""
+        password = await asyncio.to_thread(self._users.password, agent_id)
+        return None if password is None else hash_of(password)
+
+    async def admit(self, agent_id: str, password: str) -> None:
+        async with self._changing:
+            await asyncio.to_thread(self._users.admit_agent, agent_id, password)
+            await self._reload()
+
+    async def remove(self, agent_id: str) -> None:
+        """The server closes the agent's connections."""
+        async with self._changing:
+            await asyncio.to_thread(self._users.remove_agent, agent_id, revoked=True)
+            await self._reload()
+
+    async def remove_all(self, agent_ids: Collection[str]) -> None:
+        """Of revoked agents: what was not completed before the gateway ended."""
+        async with self._changing:
+            left = [name for name in await asyncio.to_thread(self._users.agents) if name in set(agent_ids)]
+            for name in left:
+                await asyncio.to_thread(self._users.remove_agent, name, revoked=True)
+            if left:
+                await self._reload()
+
+    async def _reload(self) -> None:
+        client, password = Client(), await asyncio.to_thread(self._users.keeper)
+        options: dict[str, Any] = {
+            "user": KEEPER,
+            "password": password,
+            "inbox_prefix": subjects.inbox(KEEPER),
+            "name": KEEPER,
+            "allow_reconnect": False,
+            "connect_timeout": RELOAD_SECONDS_MAX,
+            "error_cb": _nothing,
+            **security_of(self._settings),
+        }
+        try:
+            async with asyncio.timeout(2 * RELOAD_SECONDS_MAX):
+                await client.connect(self._settings.nats_url, **options)
+                server = str(client._server_info["server_id"])
+                await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", b"", timeout=RELOAD_SECONDS_MAX)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            logger.warning("NATS cannot be told to read its users again: %s", str(error) or type(error).__name__)
+            raise BusNotTold(
+                "The bus could not be told of the change: try again in a few seconds. Its configuration needs "
+                "`system_account: TENUTO_SYSTEM` (deploy/nats.conf)."
+            ) from error
+        finally:
+            await close(client)
+
+
+async def _nothing(_: Exception) -> None:
+    """The request itself fails, too, and says why; nats-py would write a traceback."""
