@@ -51,6 +51,10 @@ def by_shape(route: str) -> tuple[str, Where, str] | None:
         return changed.get(path.split("/")[3] if path.count("/") > 2 else "", "workspace.admin"), Where.WORKSPACE, ""
     if first == "templates":
         return ("experiment.view", Where.ANYWHERE, "") if reads else ("template.change", Where.CLUSTER, "")
+    if path in ("/agents/join", "/agents/standing"):  # the body has a join token, or an agent's password
+        return "", Where.OPEN, ""
+    if first == "join-tokens":
+        return "pool.admin", Where.CLUSTER, ""
     if path == "/preview":
         return "experiment.create", Where.ANYWHERE, ""
     if first == "webhooks":

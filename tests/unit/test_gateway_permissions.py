@@ -61,6 +61,7 @@ def test_every_route_is_found_by_its_own_path() -> None:
 def test_only_health_the_document_and_the_sign_in_are_open() -> None:
     open_to_all = {"GET /healthz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"POST {PREFIX}/login"}
     open_to_all |= {f"POST {PREFIX}/login/link", f"GET {PREFIX}/sso", f"GET {PREFIX}/sso/callback", f"POST {PREFIX}/sso/token"}
+    open_to_all |= {f"POST {PREFIX}/agents/join", f"POST {PREFIX}/agents/standing"}  # by a join token, and by a password
     assert {route for route in ROUTES if ROUTES[route].where is Where.OPEN} == open_to_all
 
 
@@ -70,7 +71,7 @@ def test_what_changes_something_is_never_for_everybody() -> None:
     own.add("template.change")  # of a workspace; in the whole cluster nobody has it without a grant
     for route, rule in ROUTES.items():
         if not route.startswith("GET ") and not route.endswith(
-            ("/login", "/login/link", "/login/links", "/logout", "/sso/token")
+            ("/login", "/login/link", "/login/links", "/logout", "/sso/token", "/agents/join", "/agents/standing")
         ):
             reads = route.startswith("POST /mlflow/") and route.endswith("/search")  # a filter is sent as a body there
             assert reads or rule.others or rule.permission.endswith(".admin") or rule.permission in own, route

@@ -12,6 +12,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.handlers.leases import Leases
+from tenuto.services.launcher.state import initial
 
 HEARTBEAT = Heartbeat(agent_id="a", spool_id="s", pool="default", host="h", version="1", slots=(), allocations=())
 
@@ -24,6 +25,7 @@ async def test_a_repeated_heartbeat_is_a_sign_of_life_and_says_nothing_of_what_r
     listener = cast(Any, Listener.__new__(Listener))
     listener._settings, listener._clock, listener._leases = Settings(), clock, Leases(10.0, 1.0)
     listener._backlogs = SimpleNamespace(hear=lambda *what: said.append(what))
+    listener._loop = SimpleNamespace(state=initial())
     listener._caught_up = SimpleNamespace(is_set=lambda: False)
 
     async def respond(body: bytes) -> None:
