@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from tenuto.kernel.backoff import Backoff
+from tenuto.kernel.certificates import fingerprint_if_self_made
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.decision import actor_of
@@ -63,7 +65,7 @@ from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.rest.origins import origins
 from tenuto.services.gateway.rest.seen_events import SeenEvents
-from tenuto.services.gateway.rest.server import bind, serve
+from tenuto.services.gateway.rest.server import bind, is_loopback, serve
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import State
 
@@ -72,6 +74,10 @@ logger = logging.getLogger(__name__)
 POOL_CONNECTIONS_MAX = 6
 """To the views: one for the projection, the others for requests."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 10.0
+OPEN_DOOR = (
+    "the REST door listens on %s without TLS: whoever reads the network reads tokens and join tokens. Set TENUTO_REST_CERT_FILE "
+    "and TENUTO_REST_KEY_FILE, or let only a proxy with TLS reach it (docs/joining.md)."
+)
 QUERY_SECONDS_MAX = 20.0
 """A page takes milliseconds; a query that takes so long would only pile up."""
 
@@ -93,10 +99,17 @@ class GatewayService:
         """Runs the service until cancelled. Raises PortTaken."""
         settings, tail = self.gateway.settings, self.gateway.tail
         listener = bind(settings.rest_host, settings.rest_port)
+        certificate = (settings.rest_cert_file, settings.rest_key_file) if settings.rest_cert_file else None
+        secure = bind(settings.rest_tls_host, settings.rest_port) if certificate and settings.rest_tls_host else None
+        own = certificate if secure is None else None
+        """Of the listener at `rest_host`."""
         try:
             self.port = listener.getsockname()[1]
-            logger.info("REST at http://%s:%d/api/v1", settings.rest_host, self.port)
+            logger.info("REST at http%s://%s:%d/api/v1", "s" if own else "", settings.rest_host, self.port)
+            if own is None and not is_loopback(settings.rest_host):
+                logger.warning(OPEN_DOOR, settings.rest_host)
             self._started.set()
+            door = make_door(self.gateway)
             async with tail:
                 await run_together(
                     loop=self.gateway.loop.run(),
@@ -110,10 +123,13 @@ class GatewayService:
                     **({"contexts": self._contexts.run()} if self._contexts is not None else {}),
                     members=self._keep_members(),
                     token_uses=self._note_uses(),
-                    rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
+                    rest=serve(door, listener, tail.close, own),
+                    **({"rest_tls": serve(door, secure, tail.close, certificate)} if secure is not None else {}),
                 )
         finally:
             listener.close()
+            if secure is not None:
+                secure.close()
             await self.gateway.reader.stop()
             self._pool.terminate()
 
@@ -193,6 +209,7 @@ async def build(
         run_data=RunData(pool),
         artifacts=Artifacts(pool, Path(settings.shared_directory) / "artifacts", settings.artifact_bytes_max),
         bus=bus,
+        fingerprint=_fingerprint(settings),
         nats_ca=_nats_ca(settings),
         keeper=BusKeeper(settings) if settings.bus_users_directory else None,
         views_reached=projector.wait_position,
@@ -202,6 +219,21 @@ async def build(
     remover = Remover(pool, gateway.contexts, gateway.run_data, gateway.artifacts)
     effects = None if bus is None else Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, settings, log, pool)
     return GatewayService(gateway, projector, pool, effects)
+
+
+def _fingerprint(settings: Settings) -> str:
+    """Of the door's own certificate, if that is self-made. Raises SettingsError."""
+    if bool(settings.rest_cert_file) != bool(settings.rest_key_file):
+        raise SettingsError("TENUTO_REST_CERT_FILE and TENUTO_REST_KEY_FILE belong together: set both, or none.")
+    try:
+        if not settings.rest_cert_file:
+            return ""
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.rest_cert_file, settings.rest_key_file)
+        return fingerprint_if_self_made(Path(settings.rest_cert_file))
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"The certificate of TENUTO_REST_CERT_FILE ({settings.rest_cert_file}) cannot be used: {error}."
+        ) from None
 
 
 def _nats_ca(settings: Settings) -> str:

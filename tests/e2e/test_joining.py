@@ -1,4 +1,4 @@
-"""Machines that join by a token, as their user does it: they train, start again without the token, and are revoked."""
+"""Machines that join by a token over TLS, as their user does it: they train, start again without the token, and are revoked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_machine_joins_starts_again_without_the_token_and_is_revoked(tmp_path:
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
     shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared")}
     first, second = (JoinedNode(tmp_path / name, name, **shared) for name in ("m1", "m2"))
-    with cluster, stopped_at_end(first, second):
+    with cluster.listening("127.0.0.2"), stopped_at_end(first, second):
         made = cluster.json("agent", "token", "--pool", "far", "--uses", "2")
         agent = first.start(made["token"])
         cluster.wait_for(lambda: joined(cluster, "m1"))

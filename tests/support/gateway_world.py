@@ -111,7 +111,7 @@ async def gateway_world(
     settings = Settings(
         database_url=database.url,
         shared_directory=str(tmp_path / "shared"),
-        rest_port=0,
+        rest_port=settings_of_its_own.pop("rest_port", 0),
         rest_token_file=str(tmp_path / "token"),
         context_bytes_max=50_000,
         **settings_of_its_own,

@@ -96,6 +96,15 @@ class LiveCluster:
     def __exit__(self, *_: object) -> None:
         self.down()
 
+    @contextlib.contextmanager
+    def listening(self, address: str) -> Iterator[Self]:
+        """Up, and reached at that address with TLS, too."""
+        self.up("--listen", address)
+        try:
+            yield self
+        finally:
+            self.down()
+
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((self.directory / "cluster.json").read_text())
         return state

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 
-from tenuto.kernel.bus import close, security_of
+from tenuto.kernel.bus import SafeClient, close, security_of
 from tenuto.kernel.bus_permissions import KEEPER
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.settings import Settings
@@ -62,7 +61,7 @@ class BusKeeper:
                 await self._reload()
 
     async def _reload(self) -> None:
-        client, password = Client(), await asyncio.to_thread(self._users.keeper)
+        client, password = SafeClient(), await asyncio.to_thread(self._users.keeper)
         options: dict[str, Any] = {
             "user": KEEPER,
             "password": password,

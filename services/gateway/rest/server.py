@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 
@@ -44,6 +45,13 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class _Server(uvicorn.Server):
     """Signals belong to the service's frame, not to uvicorn."""
 
@@ -52,8 +60,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: FastAPI, listener: socket.socket, before_stop: Callable[[], None]) -> None:
-    """Serves until cancelled; then calls `before_stop`, lets open answers end, and returns by CancelledError."""
+async def serve(
+    app: FastAPI, listener: socket.socket, before_stop: Callable[[], None], certificate: tuple[str, str] | None = None
+) -> None:
+    """`certificate`: files of the certificate and its key; None: without TLS.
+
+    Serves until cancelled; then calls `before_stop`, lets open answers end, and returns by CancelledError."""
     server = _Server(
         uvicorn.Config(
             app,
@@ -61,6 +73,8 @@ async def serve(app: FastAPI, listener: socket.socket, before_stop: Callable[[],
             log_config=None,
             access_log=False,
             lifespan="off",
+            ssl_certfile=None if certificate is None else certificate[0],
+            ssl_keyfile=None if certificate is None else certificate[1],
             timeout_keep_alive=KEEPALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )

@@ -217,7 +217,7 @@ def credentials(
         password = found.add_reader(name, renew=renew)
         lines = {"TENUTO_NATS_USER": reader_user(name), "TENUTO_NATS_PASSWORD": password}
         if users is None:
-            lines["TENUTO_NATS_URL"] = _bus_url(context)
+            lines |= _bus(context)
         text = "".join(f"{variable}={value}\n" for variable, value in lines.items())
         if output is not None:
             write_private(output.absolute(), text)
@@ -230,12 +230,15 @@ def credentials(
     say(text, end="") if output is None else say(f"The credentials of {name} are in {output}, for you alone to read.")
 
 
-def _bus_url(context: typer.Context) -> str:
+def _bus(context: typer.Context) -> dict[str, str]:
+    """Settings by which the bus of the cluster on this machine is reached. Raises OSError."""
     from tenuto.embedded.files import Layout
-    from tenuto.embedded.process import LOOPBACK
 
-    port = (Layout.of(data_dir_of(context, None)).nats / "port").read_text().strip()
-    return f"nats://{LOOPBACK}:{port}"
+    layout = Layout.of(data_dir_of(context, None))
+    url = (layout.nats / "url").read_text().strip()
+    return {"TENUTO_NATS_URL": url} | (
+        {"TENUTO_NATS_CA_FILE": str(layout.tls / "certificate.pem")} if url.startswith("tls:") else {}
+    )
 
 
 @app.command()

@@ -43,6 +43,10 @@ def up(
     worker_user: Annotated[
         str | None, typer.Option(help="Account that training code runs as, such as nobody (default: your own); needs root.")
     ] = None,
+    listen: Annotated[
+        str,
+        typer.Option(help="Address of this machine at which others reach the cluster, with TLS (default: this machine only)."),
+    ] = "",
 ) -> None:
     """Start a whole cluster on this machine: PostgreSQL, NATS, the services and one agent. Ctrl-C stops it.
 
@@ -53,7 +57,8 @@ def up(
     from tenuto.kernel.settings import Settings
 
     settings = Settings.from_environment()  # a wrong one is told before anything starts
-    options = Options(Layout.of(data_dir_of(context, data_dir)), port, cpu_slots, agents, worker_user or settings.worker_user)
+    user = worker_user or settings.worker_user
+    options = Options(Layout.of(data_dir_of(context, data_dir)), port, cpu_slots, agents, user, listen)
     if detach:
         _detached(options)
         return

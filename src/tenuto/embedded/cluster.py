@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import signal
 import sys
@@ -15,9 +16,9 @@ from typing import NamedTuple
 import psutil
 
 from tenuto.embedded.files import Layout, Lock
-from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.nats import Listen, NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, choose_port, port_is_free, wait_gone
+from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed, choose_port, port_is_free, wait_gone
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
 from tenuto.kernel.private_files import write_private
@@ -58,6 +59,24 @@ def _claimed(port: int) -> Lock | None:
     return claim if port_is_free(port) and claim.acquire() else None
 
 
+def listening(layout: Layout, host: str) -> Listen | None:
+    """Where the cluster listens beyond this machine, with a certificate of its own. Raises ServerError."""
+    if not host:
+        return None
+    try:
+        anywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        anywhere = False
+    if anywhere:
+        raise ServerError(f"--listen is {host}, but must be the one address or name by which other machines reach this one.")
+    from tenuto.kernel.certificates import kept_certificate  # its library takes a while, and most clusters need none
+
+    try:
+        return Listen(host, *kept_certificate(layout.tls, host))
+    except (OSError, ValueError) as error:
+        raise ServerError(f"The certificate for {host} cannot be made in {layout.tls}: {error}.") from error
+
+
 @dataclass(frozen=True)
 class ProcessSpec:
     name: str
@@ -92,11 +111,14 @@ def process_specs(
     *,
     cpu_slots: int | None,
     worker_user: str = "",
+    listen: Listen | None = None,
 ) -> list[ProcessSpec]:
     """Every process beside the two servers. Agents get no access to the database, and little to the bus."""
     base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
     base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
     base |= {"TENUTO_STORES_FILE": str(layout.stores)}
+    if listen is not None:
+        base["TENUTO_NATS_CA_FILE"] = str(listen.certificate)
     service = base | {
         "TENUTO_DATABASE_URL": postgres.url,
         "TENUTO_REST_HOST": LOOPBACK,
@@ -108,6 +130,13 @@ def process_specs(
         service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
     service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
     of = {"gateway": {"TENUTO_BUS_USERS_DIRECTORY": str(layout.bus_users)}}
+    if listen is not None:
+        of["gateway"] |= {
+            "TENUTO_REST_TLS_HOST": listen.host,
+            "TENUTO_REST_CERT_FILE": str(listen.certificate),
+            "TENUTO_REST_KEY_FILE": str(listen.key),
+            "TENUTO_PUBLIC_URL": base.get("TENUTO_PUBLIC_URL") or f"https://{bracketed(listen.host)}:{port}",
+        }
     agent = dict(base)
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
@@ -148,7 +177,8 @@ _PER_PROCESS = frozenset(
         *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "AGENT_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
-        *("BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE"),
+        *("BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE", "REST_TLS_HOST", "REST_CERT_FILE"),
+        "REST_KEY_FILE",
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user are passed on."""

@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--cpu-slots", type=int)
     parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--worker-user", default="")
+    parser.add_argument("--listen", default="")
     parser.add_argument("--progress-fd", type=int, required=True)
     arguments = parser.parse_args()
     progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
@@ -39,7 +40,14 @@ def main() -> int:
         tell(f"ready {url}")
         progress.close()
 
-    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots, arguments.agents, arguments.worker_user)
+    options = Options(
+        Layout.of(arguments.data_dir),
+        arguments.port,
+        arguments.cpu_slots,
+        arguments.agents,
+        arguments.worker_user,
+        arguments.listen,
+    )
     try:
         asyncio.run(supervise(options, report, ready))
     except ServerError as error:

@@ -67,6 +67,11 @@ class Layout:
         return self.root / "anchor.key"
 
     @property
+    def tls(self) -> Path:
+        """Self-made certificate of REST door and bus, and its key, of a cluster that listens beyond this machine."""
+        return self.root / "tls"
+
+    @property
     def postgres(self) -> Path:
         return self.root / "postgres"
 

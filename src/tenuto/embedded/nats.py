@@ -11,6 +11,7 @@ import signal
 import socket
 import sysconfig
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -18,6 +19,7 @@ from tenuto.embedded.process import (
     LOOPBACK,
     DetachedProcess,
     ServerError,
+    bracketed,
     explain,
     kept_port,
     port_is_free,
@@ -30,6 +32,8 @@ from tenuto.kernel.private_files import write_private
 READY_TIMEOUT_SECONDS = 1.0
 MESSAGE_BYTES_MAX = 8 << 20
 """Largest message, at the limit that NATS advises: a checkpoint of ten thousand files is reported in one message."""
+HANDSHAKE_SECONDS_MAX = 5.0
+"""Longest TLS handshake; NATS's own limit of 2 s is short for a machine under load."""
 PID_FILE = "nats.pid"
 NO_ACCOUNT = "$G"
 """NATS's name for the account of a server without accounts."""
@@ -47,16 +51,24 @@ def executable() -> Path:
     return Path(found)
 
 
+class Listen(NamedTuple):
+    """Where a server listens beyond this machine, and the files of its certificate and key."""
+
+    host: str
+    certificate: Path
+    key: Path
+
+
 class NatsServer:
-    """One server per data directory, on 127.0.0.1 and a port that stays the same.
+    """One server per data directory, on 127.0.0.1 (or, with TLS, on the address `listen`) and a port that stays the same.
 
     With `users` every client logs in as one of them; without, the server accepts every client on this machine (tests).
     """
 
-    def __init__(self, data_dir: Path | str, *, users: BusUsers | None = None) -> None:
+    def __init__(self, data_dir: Path | str, *, users: BusUsers | None = None, listen: Listen | None = None) -> None:
         """Raises nothing; `users` are read at each start of the server, and at `reload`."""
         self.data_dir = Path(data_dir).absolute()
-        self._users = users
+        self._users, self._listen = users, listen
         self.process = DetachedProcess("NATS", self.data_dir / "nats.log")
         self.port = 0
         self._seen: dict[Path, tuple[int, int]] = {}
@@ -65,7 +77,11 @@ class NatsServer:
     @property
     def url(self) -> str:
         assert self.port, "the server was not started"
-        return f"nats://{LOOPBACK}:{self.port}"
+        return f"nats://{LOOPBACK}:{self.port}" if self._listen is None else f"tls://{bracketed(self._listen.host)}:{self.port}"
+
+    @property
+    def _host(self) -> str:
+        return LOOPBACK if self._listen is None else self._listen.host
 
     @property
     def pid(self) -> int | None:
@@ -125,12 +141,13 @@ class NatsServer:
                 if self._configured():
                     return
                 self.process.stop(signal.SIGTERM)  # started by an earlier version
-            if not port_is_free(self.port):
+            if not port_is_free(self.port, self._host):
                 raise ServerError(
-                    f"Port {self.port} of {LOOPBACK}, which the bus of {self.data_dir} uses, is taken by another program; "
+                    f"Port {self.port} of {self._host}, which the bus of {self.data_dir} uses, is taken by another program; "
                     f"stop that program, or delete {self.data_dir / 'port'} to have another port chosen."
                 )
             write_private(self._configuration, self._configuration_text())
+            write_private(self.data_dir / "url", f"{self.url}\n")
             if self._users is not None:  # streams of an earlier version without accounts; their content is also elsewhere
                 shutil.rmtree(self._store / "jetstream" / NO_ACCOUNT, ignore_errors=True)
             command = [str(executable()), "--config", str(self._configuration)]
@@ -186,11 +203,14 @@ class NatsServer:
         # NATS reads JSON-quoted strings. Secrets are in files of mode 0600, never on a command line.
         quoted = json.dumps
         lines = [
-            f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
+            f"listen: {quoted(f'{bracketed(self._host)}:{self.port}')}",
             f"pid_file: {quoted(str(self.data_dir / 'nats.pid'))}",
             f"max_payload: {MESSAGE_BYTES_MAX}",
             f"jetstream {{ store_dir: {quoted(str(self._store))}, max_file_store: {STORE_BYTES_MAX} }}",
         ]
+        if self._listen is not None:
+            certificate, key = quoted(str(self._listen.certificate)), quoted(str(self._listen.key))
+            lines.append(f"tls {{ cert_file: {certificate}, key_file: {key}, timeout: {HANDSHAKE_SECONDS_MAX:g} }}")
         if self._users is not None:
             self._users.services()  # writes missing ones
             path = os.path.relpath(self._users.configuration, self.data_dir)  # NATS resolves includes so
@@ -199,7 +219,7 @@ class NatsServer:
 
     def _greets(self) -> bool:
         try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=READY_TIMEOUT_SECONDS) as connection:
+            with socket.create_connection((self._host, self.port), timeout=READY_TIMEOUT_SECONDS) as connection:
                 return connection.recv(5) == b"INFO "
         except OSError:
             return False

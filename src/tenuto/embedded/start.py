@@ -25,6 +25,8 @@ def start_detached(options: Options, report: Callable[[str], None]) -> str:
         command += ["--agents", str(options.agents)]
     if options.worker_user:
         command += ["--worker-user", options.worker_user]
+    if options.listen:
+        command += ["--listen", options.listen]
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             command,

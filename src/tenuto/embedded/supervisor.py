@@ -22,6 +22,7 @@ from tenuto.embedded.cluster import (
     ProcessSpec,
     bus_passwords,
     is_part,
+    listening,
     marked_processes,
     process_specs,
     replace_leftovers,
@@ -69,6 +70,8 @@ class Options:
     agents: int = 1
     worker_user: str = ""
     """Account that workers run as. Empty: the cluster's own."""
+    listen: str = ""
+    """Address of this machine at which REST door and bus listen with TLS, so that others can join. Empty: this machine only."""
 
 
 class Supervisor:
@@ -79,7 +82,8 @@ class Supervisor:
         self._report = report
         self._postgres = PostgresServer(self._layout.postgres)
         self._users = BusUsers(self._layout.bus_users)
-        self._nats = NatsServer(self._layout.nats, users=self._users)
+        self._listen = listening(self._layout, options.listen)
+        self._nats = NatsServer(self._layout.nats, users=self._users, listen=self._listen)
         self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
         self._children: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,7 +111,9 @@ class Supervisor:
         self._keep(self._keep_server("postgres", self._postgres))
         self._keep(self._keep_server("nats", self._nats))
         slots, user = self._options.cpu_slots, self._options.worker_user
-        for spec in process_specs(layout, self._postgres, self._nats, port, passwords, cpu_slots=slots, worker_user=user):
+        for spec in process_specs(
+            layout, self._postgres, self._nats, port, passwords, cpu_slots=slots, worker_user=user, listen=self._listen
+        ):
             self._keep(self._keep_process(spec))
         self._keep(self._bound_logs())
         await self._wait_ready(port)

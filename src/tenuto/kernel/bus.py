@@ -39,6 +39,17 @@ DUPLICATE_WINDOW_SECONDS = 10.0
 would only cost server memory."""
 
 
+class SafeClient(Client):
+    """Sends credentials over TLS wherever its URL says tls://. nats-py by itself leaves that to the server's first message, which
+    anybody on the way can change."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        server = self._current_server
+        if initial_connection and server is not None and server.uri.scheme == "tls" and not info.get("tls_required"):
+            raise nats.errors.Error("nats: the server offers no TLS, so no credentials are sent")
+        await super()._process_info(info, initial_connection)
+
+
 def security_of(settings: Settings) -> dict[str, Any]:
     """Options by which the server's certificate is checked. Raises SettingsError."""
     if not settings.nats_ca_file:
@@ -54,7 +65,7 @@ async def connect(settings: Settings, name: str = "tenuto", on_refused: Callable
 
     Waits for the first connection as long as it takes. `on_refused` is called whenever the server refuses the user.
     """
-    client, link = Client(), Link(settings, name, on_refused)
+    client, link = SafeClient(), Link(settings, name, on_refused)
     options = link.options() | security_of(settings)
     if settings.nats_user:
         options |= {"user": settings.nats_user, "password": settings.bus_password()}

@@ -45,6 +45,13 @@ class Settings:
     do not. Empty: only the store `shared` exists."""
     rest_host: str = "127.0.0.1"
     rest_port: int = 8080
+    rest_cert_file: str = ""
+    """File with the REST door's TLS certificate (PEM), and those between it and its authority. Empty: the door speaks HTTP."""
+    rest_key_file: str = ""
+    """File with that certificate's key (PEM), for the gateway only."""
+    rest_tls_host: str = ""
+    """Address at which the door speaks HTTPS, on `rest_port`; then it speaks HTTP at `rest_host`, for programs of its own
+    machine. Empty: it speaks HTTPS at `rest_host`, if it has a certificate."""
     rest_token_file: str = ""
     """File with the bearer token of the REST door, readable only by its owner."""
     secret_key_file: str = ""
