@@ -52,7 +52,7 @@ def by_shape(route: str) -> tuple[str, Where, str] | None:
     if first == "templates":
         return ("experiment.view", Where.ANYWHERE, "") if reads else ("template.change", Where.CLUSTER, "")
     if path in ("/agents/join", "/agents/standing"):  # the body has a join token, or an agent's password
-        return "", Where.OPEN, ""
+        return None
     if first == "join-tokens":
         return "pool.admin", Where.CLUSTER, ""
     if path == "/preview":

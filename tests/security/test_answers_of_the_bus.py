@@ -18,7 +18,7 @@ from nats.js.api import StreamState
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel import bus_users
-from tenuto.kernel.bus_permissions import AGENTS_ACCOUNT, SERVICES_ACCOUNT, accounts, agent_user
+from tenuto.kernel.bus_permissions import AGENTS_ACCOUNT, SERVICES_ACCOUNT, SYSTEM_ACCOUNT, accounts, agent_user
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tests.security.answers import intrusions, log_stream, replies
@@ -27,11 +27,13 @@ THIEF, VICTIM = "stolen", "victim"
 EVENTS = 5
 
 
-def one_account(services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str]) -> dict[str, Any]:
+def one_account(
+    services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str], keeper: str
+) -> dict[str, Any]:
     """What each may say and hear stays the same; the server judges what is said, and not where its own answer goes."""
-    made = accounts(services, agents, readers)
+    made = accounts(services, agents, readers, keeper)
     users = [*made[SERVICES_ACCOUNT]["users"], *made[AGENTS_ACCOUNT]["users"]]
-    return {SERVICES_ACCOUNT: {"jetstream": "enabled", "users": users}}
+    return {SYSTEM_ACCOUNT: made[SYSTEM_ACCOUNT], SERVICES_ACCOUNT: {"jetstream": "enabled", "users": users}}
 
 
 async def look(js: JetStreamContext, before: StreamState) -> list[str]:

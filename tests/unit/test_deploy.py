@@ -22,8 +22,9 @@ MODULES = {
     **{name: f"services/{name}" for name in ("searcher", "scheduler", "launcher", "tracker", "gateway")},
 }
 NOT_NEEDED = {"stores_file", "anchor_targets", "anchor_key_file", "database_owner_url"}
+NOT_NEEDED |= {"rest_cert_file", "rest_key_file", "rest_tls_host", "nats_ca_file"}
 """Without the first there is only the shared store, without the next two nothing is noted elsewhere; migrations have a container
-of their own."""
+of their own. The last are of TLS, which a proxy speaks before this cluster, whose network is its own."""
 
 
 def asked_for(path: Path) -> set[str]:
