@@ -21,7 +21,7 @@ from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.certificates import fingerprint_if_self_made, kept_certificate
 from tenuto.kernel.settings import Settings, SettingsError
-from tenuto.schemas.joining import JoinToken
+from tenuto.schemas.join_tokens import JoinToken
 from tenuto.services.gateway.rest.server import bind
 from tenuto.workers.agent import joining
 from tenuto.workers.agent.joining import GatewayAway, NotJoined

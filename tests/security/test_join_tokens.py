@@ -17,7 +17,8 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
 from tenuto.schemas import subjects
-from tenuto.schemas.joining import JoinToken, hash_of
+from tenuto.schemas.join_tokens import JoinToken
+from tenuto.schemas.joining import hash_of
 from tests.support.gateway_world import World, gateway_world
 
 PASSWORD = "p" * 43

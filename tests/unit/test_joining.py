@@ -13,7 +13,8 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated
 from tenuto.schemas.events.run import WorkersExited
-from tenuto.schemas.joining import BadJoinToken, JoinToken, hash_of
+from tenuto.schemas.join_tokens import BadJoinToken, JoinToken
+from tenuto.schemas.joining import hash_of
 from tenuto.services.gateway.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.policies.joining import TOKENS_MAX

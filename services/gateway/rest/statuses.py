@@ -84,7 +84,7 @@ def declare(document: dict[str, Any]) -> None:
 def _statuses(method: str, path: str) -> list[int]:
     rule = ROUTES[f"{method} {path}"]
     found = {400, 503} if rule.where is Where.OPEN else {400, 401, 429, 503}
-    if path.endswith(("/login", "/login/link", "/agents/join")):
+    if path.endswith(("/login", "/login/link", "/agents/join", "/agents/standing")):
         found |= {401, 429}
     if "/sso" in path:
         found |= {401, 403, 404, 409, 429}

@@ -13,7 +13,7 @@ from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
-    from tenuto.schemas.joining import JoinToken
+    from tenuto.schemas.join_tokens import JoinToken
     from tenuto.workers.agent.joining import Joined
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -121,7 +121,7 @@ def _become(own: dict[str, str]) -> None:
 
 def _membership(place: Path, text: str | None, name: str | None) -> Joined:
     """Credentials of this directory, or new ones by the token. Raises NotJoined and OSError."""
-    from tenuto.schemas.joining import BadJoinToken, JoinToken
+    from tenuto.schemas.join_tokens import BadJoinToken, JoinToken
     from tenuto.workers.agent.joining import NotJoined, read
 
     try:
