@@ -335,9 +335,7 @@ FOLDS: Folds[State] = Folds(
         ExperimentDeleted: deleted,
         **dict.fromkeys(OF_ACCESS, access_changed),
         **dict.fromkeys(OF_TEMPLATES, templates_changed),
-        **dict.fromkeys(
-            joining.OF_JOINING, WithEnvelope(lambda s, data, at: replace(s, joining=joining.fold(s.joining, data, at.time_us)))
-        ),
+        **dict.fromkeys(joining.OF_JOINING, WithEnvelope(joining.changed)),
         UnmanagedExperimentCreated: unmanaged_created,
         UnmanagedTrialStarted: unmanaged_started,
         UnmanagedTrialChanged: unchanged,

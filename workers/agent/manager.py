@@ -1,5 +1,8 @@
 """The manager carries each run from its assignment to the record of its end. Each phase of a run is on disk before the next
-begins."""
+begins.
+
+Long, because the phases of a run are one story, told in the order in which they happen.
+"""
 
 from __future__ import annotations
 

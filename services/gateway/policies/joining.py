@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from immutables import Map
 
+from tenuto.kernel.folding import Envelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated, JoinTokenRevoked
 
@@ -87,6 +89,11 @@ def fold(joining: Joining, data: EventData, time_us: int) -> Joining:
             pool, token_id = (before.pool, before.token_id) if before is not None else ("", "")
             agents = agents.set(data.agent_id, Member(data.agent_id, pool, token_id, ""))
     return replace(joining, tokens=tokens, agents=agents)
+
+
+def changed(state: Any, data: EventData, envelope: Envelope) -> Any:
+    """The gateway's state, with what the event means for joining."""
+    return replace(state, joining=fold(state.joining, data, envelope.time_us))
 
 
 OF_JOINING = (JoinTokenCreated, JoinTokenRevoked, AgentEnrolled, AgentRevoked)
