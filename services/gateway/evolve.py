@@ -42,14 +42,12 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.events.unmanaged import UnmanagedExperimentCreated, UnmanagedTrialChanged, UnmanagedTrialStarted
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.policies import joining
+from tenuto.services.gateway.policies import joining, templates
 from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder, workspace_of
 from tenuto.services.gateway.policies.access import fold as fold_access
 from tenuto.services.gateway.policies.acting import fold as fold_rules
 from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
 from tenuto.services.gateway.policies.notices import fold as fold_notices
-from tenuto.services.gateway.policies.templates import OF_TEMPLATES
-from tenuto.services.gateway.policies.templates import fold as fold_templates
 from tenuto.services.gateway.policies.triggers import CAUSES_ELSEWHERE
 from tenuto.services.gateway.policies.waits import OF_DEMANDS
 from tenuto.services.gateway.policies.wall_time import granted, released
@@ -213,10 +211,6 @@ def access_changed(state: State, data: EventData) -> State:
     return replace(state, access=fold_access(state.access, data))
 
 
-def templates_changed(state: State, data: EventData) -> State:
-    return replace(state, templates=fold_templates(state.templates, data))
-
-
 def token_created(state: State, data: TokenCreated, envelope: Envelope) -> State:
     token = Token(
         data.token_hash,
@@ -334,7 +328,7 @@ FOLDS: Folds[State] = Folds(
         ExperimentDeletionCanceled: deletion_canceled,
         ExperimentDeleted: deleted,
         **dict.fromkeys(OF_ACCESS, access_changed),
-        **dict.fromkeys(OF_TEMPLATES, templates_changed),
+        **dict.fromkeys(templates.OF_TEMPLATES, templates.changed),
         **dict.fromkeys(joining.OF_JOINING, WithEnvelope(joining.changed)),
         UnmanagedExperimentCreated: unmanaged_created,
         UnmanagedTrialStarted: unmanaged_started,
