@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from immutables import Map
 
@@ -77,3 +78,8 @@ def fold(templates: Templates, data: EventData) -> Templates:
 
 def _kept(data: TemplateSet | WorkspaceDefaultsSet) -> Template:
     return Template(data.version, digest(data.config), canonical(data.config))
+
+
+def changed(state: Any, data: EventData) -> Any:
+    """The gateway's state, with what the event means for templates."""
+    return replace(state, templates=fold(state.templates, data))
