@@ -14,7 +14,6 @@ import asyncpg
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.certificates import fingerprint_if_self_made
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
@@ -40,7 +39,7 @@ from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.artifacts import Artifacts
 from tenuto.services.gateway.adapters.automations import Automations
-from tenuto.services.gateway.adapters.bus_keeper import BusKeeper, BusNotTold
+from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
@@ -73,7 +72,6 @@ logger = logging.getLogger(__name__)
 
 POOL_CONNECTIONS_MAX = 6
 """To the views: one for the projection, the others for requests."""
-RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 10.0
 OPEN_DOOR = (
     "the REST door listens on %s without TLS: whoever reads the network reads tokens and join tokens. Set TENUTO_REST_CERT_FILE "
     "and TENUTO_REST_KEY_FILE, or let only a proxy with TLS reach it (docs/joining.md)."
@@ -134,15 +132,9 @@ class GatewayService:
             self._pool.terminate()
 
     async def _keep_members(self) -> None:
-        """Completes what was not before the last end: agents on record as revoked have no credentials."""
-        keeper, waits = self.gateway.keeper, Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         await self.gateway.loop.wait_ready()
-        while keeper is not None:
-            try:
-                await keeper.remove_all(self.gateway.loop.state.joining.revoked)
-                break
-            except (OSError, BusNotTold):
-                await asyncio.sleep(waits.failed())
+        if self.gateway.keeper is not None:
+            await self.gateway.keeper.run(lambda: self.gateway.loop.state.joining.revoked)
         await asyncio.Event().wait()
 
     async def _note_uses(self) -> None:

@@ -136,6 +136,15 @@ async def test_a_machine_joins_over_tls_and_checks_whom_it_talks_to(
         await asyncio.to_thread(joining.join, tmp_path / "d", nobody, "d")
 
 
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), (HOST, False)])
+async def test_a_door_that_strangers_reach_without_tls_says_so(
+    database: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warned: bool
+) -> None:
+    async with gateway_world(database, tmp_path, rest_host=host):
+        pass
+    assert ("without TLS: whoever reads the network reads tokens and join tokens" in caplog.text) is warned
+
+
 async def test_a_certificate_that_cannot_be_used_is_said_at_the_start(database: Any, tmp_path: Path) -> None:
     certificate, key = kept_certificate(tmp_path / "tls", HOST)
     (tmp_path / "no.pem").write_text("x")

@@ -16,6 +16,8 @@ from nats.aio.client import Client
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.join_tokens import JoinToken
 from tenuto.schemas.joining import hash_of
@@ -182,10 +184,28 @@ async def test_what_the_gateway_did_not_complete_it_completes_at_its_next_start(
     assert keeper is not None
     await scene.gateway.http.delete("/api/v1/agents/node")
     scene.users.admit_agent("node", PASSWORD)
-    await keeper.remove_all(scene.gateway.service.gateway.loop.state.joining.revoked)
-    assert scene.users.agents() == ["operators"]
-    with pytest.raises(nats.errors.Error):
-        await scene.connected()
+    completing = asyncio.create_task(keeper.run(lambda: scene.gateway.service.gateway.loop.state.joining.revoked))
+    async with asyncio.timeout(30):
+        while scene.users.agents() != ["operators"]:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+    await stop_task(completing)
+
+
+async def test_a_revocation_while_the_bus_is_away_is_completed_when_it_is_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.join(await scene.token())
+    bus = await scene.connected()
+    keeper = scene.gateway.service.gateway.keeper
+    assert keeper is not None
+    told = keeper._settings
+    monkeypatch.setattr(keeper, "_settings", Settings(nats_url="nats://127.0.0.1:1"))  # as if a link was cut
+    assert (await scene.gateway.error("DELETE", "/agents/node"))[:2] == (503, "unavailable")
+    await bus.flush()
+    monkeypatch.setattr(keeper, "_settings", told)
+    async with asyncio.timeout(30):
+        while bus.is_connected:  # noqa: ASYNC110 - the client calls nobody
+            await asyncio.sleep(0.01)
 
 
 async def test_a_bus_that_is_away_is_said_and_the_join_is_completed_when_it_is_back(scene: Scene) -> None:

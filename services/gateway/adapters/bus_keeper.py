@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import nats.errors
 
+from tenuto.kernel.backoff import Backoff, Seldom
 from tenuto.kernel.bus import SafeClient, close, security_of
 from tenuto.kernel.bus_permissions import KEEPER
 from tenuto.kernel.bus_users import BusUsers
@@ -17,6 +18,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.joining import hash_of
 
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 10.0
 logger = logging.getLogger(__name__)
 
 RELOAD_SECONDS_MAX = 5.0
@@ -34,6 +36,9 @@ class BusKeeper:
         self._settings = settings
         self._users = BusUsers(Path(settings.bus_users_directory).absolute())
         self._changing = asyncio.Lock()
+        self._seldom = Seldom(logger)
+        self._untold = asyncio.Event()
+        """Set while the server may not know the users as they are written."""
 
     async def password_hash(self, agent_id: str) -> str | None:
         """SHA-256 of the agent's password. None: the agent has no credentials."""
@@ -51,13 +56,24 @@ class BusKeeper:
             await asyncio.to_thread(self._users.remove_agent, agent_id, revoked=True)
             await self._reload()
 
-    async def remove_all(self, agent_ids: Collection[str]) -> None:
-        """Of revoked agents: what was not completed before the gateway ended."""
+    async def run(self, revoked: Callable[[], Collection[str]]) -> None:
+        """Completes what could not be, until cancelled: of agents that were revoked when the gateway ended, and while the bus or
+        the disk was away. Raises nothing."""
+        backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
+        while True:
+            try:
+                await self._complete(revoked())
+                backoff.worked()
+                await self._untold.wait()
+            except (OSError, BusNotTold):
+                await asyncio.sleep(backoff.failed())
+
+    async def _complete(self, agent_ids: Collection[str]) -> None:
         async with self._changing:
-            left = [name for name in await asyncio.to_thread(self._users.agents) if name in set(agent_ids)]
+            left = [name for name in await asyncio.to_thread(self._users.agents) if name in agent_ids]
             for name in left:
                 await asyncio.to_thread(self._users.remove_agent, name, revoked=True)
-            if left:
+            if left or self._untold.is_set():  # a reload for nothing would still disturb who logs in just then
                 await self._reload()
 
     async def _reload(self) -> None:
@@ -77,8 +93,10 @@ class BusKeeper:
                 await client.connect(self._settings.nats_url, **options)
                 server = str(client._server_info["server_id"])
                 await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", b"", timeout=RELOAD_SECONDS_MAX)
+            self._untold.clear()
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            logger.warning("NATS cannot be told to read its users again: %s", str(error) or type(error).__name__)
+            self._untold.set()
+            self._seldom.warn(f"NATS cannot be told to read its users again: {str(error) or type(error).__name__}")
             raise BusNotTold(
                 "The bus could not be told of the change: try again in a few seconds. Its configuration needs "
                 "`system_account: TENUTO_SYSTEM` (deploy/nats.conf)."

@@ -104,8 +104,9 @@ async def standing(request: Request, door: Door, body: StandingBody) -> Response
     """Whether the agent with this password still belongs to the cluster. An agent that the bus refuses asks it."""
     await door.users_known()
     joined = door.loop.state.joining.knows(body.agent_id, body.credential_hash)
-    if not joined and door.keeper is not None and body.agent_id not in door.loop.state.joining.agents:
-        joined = hmac.compare_digest(await _held(door.keeper, body.agent_id) or "", body.credential_hash)
+    member = door.loop.state.joining.agents.get(body.agent_id)
+    if not joined and (member is None or not member.revoked):  # its present credentials came from the operator, if any
+        joined = hmac.compare_digest(await _held(_keeper(door), body.agent_id) or "", body.credential_hash)
     return answer(StandingView(joined=joined))
 
 
