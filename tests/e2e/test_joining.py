@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from tenuto.workers.agent.main import EXIT_REVOKED
+from tenuto.schemas.joining import EXIT_REVOKED
 from tests.support.joined_node import JoinedNode, stopped_at_end
 from tests.support.live_cluster import LiveCluster
 
@@ -63,3 +65,17 @@ def test_a_machine_joins_starts_again_without_the_token_and_is_revoked(tmp_path:
         assert f"Join token {made['id']} is used up, by 2 agents" in first.said()
         first.start(cluster.json("agent", "token", "--pool", "far")["token"])
         cluster.wait_for(lambda: [row["state"] for row in cluster.json("agent", "ls") if row["id"] == "m1"] == ["joined"])
+
+        first.stop()
+        stolen = json.loads(kept.read_text())
+        kept.write_text(json.dumps(stolen | {"pool": "default"}))
+        first.start()
+        refusal = "Agent m1 joined for pool far and may not offer slots to pool default"
+        cluster.wait_for(lambda: refusal in first.said())
+        assert {event.data.pool for event in cluster.events() if event.type == "AgentJoined" and event.data.agent_id == "m1"} == {
+            "far"
+        }
+
+        cluster.cli("agent", "revoke", os.uname().nodename)  # the cluster's own agent
+        cluster.wait_for(lambda: cluster.state()["processes"]["agent"]["state"] == "stopped")
+        assert "has revoked agent" in cluster.state()["processes"]["agent"]["message"]

@@ -1,4 +1,4 @@
-"""Carries connections to another socket: `forward.py FROM TO`, each `unix:PATH` or `tcp:PORT` (of this machine).
+"""Carries connections to another socket: `forward.py FROM TO`, each `unix:PATH`, `tcp:PORT` (of 127.0.0.1) or `tcp:HOST:PORT`.
 
 A unix socket leads from one network namespace into another.
 """
@@ -14,7 +14,12 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def connect(target: str) -> Streams:
     kind, _, where = target.partition(":")
-    return await (asyncio.open_unix_connection(where) if kind == "unix" else asyncio.open_connection("127.0.0.1", int(where)))
+    return await (asyncio.open_unix_connection(where) if kind == "unix" else asyncio.open_connection(*place(where)))
+
+
+def place(where: str) -> tuple[str, int]:
+    host, _, port = where.rpartition(":")
+    return host or "127.0.0.1", int(port)
 
 
 async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,7 +44,7 @@ async def main(source: str, target: str) -> None:
     if kind == "unix":
         server: asyncio.Server = await asyncio.start_unix_server(serve, where)
     else:
-        server = await asyncio.start_server(serve, "127.0.0.1", int(where))
+        server = await asyncio.start_server(serve, *place(where))
     print("ready", flush=True)
     await server.serve_forever()
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -61,13 +61,18 @@ class LiveCluster:
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
 
     def cli(
-        self, *args: str | Path, check: bool = True, seconds_max: float = COMMAND_SECONDS_MAX
+        self,
+        *args: str | Path,
+        check: bool = True,
+        seconds_max: float = COMMAND_SECONDS_MAX,
+        more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
+        """`more`: variables of this command alone."""
         done = subprocess.run(
             [*(self._inside if args[0] == "up" else ()), str(TENUTO), *map(str, args)],
             capture_output=True,
             text=True,
-            env=self.environment,
+            env=self.environment | dict(more or {}),
             timeout=seconds_max,
             check=False,
         )

@@ -105,7 +105,9 @@ def is_member(joined: Joined) -> bool:
 def settings_of(settings: Settings) -> tuple[Settings, Joined | None]:
     """Settings of an agent with what its directory keeps from its join. Credentials that are set go before them. Raises
     NotJoined and OSError."""
-    if settings.nats_user or not settings.agent_directory:
+    if settings.nats_user:
+        return settings, _by_operator(settings)
+    if not settings.agent_directory:
         return settings, None
     directory = Path(settings.agent_directory).absolute()
     joined = read(directory)
@@ -124,6 +126,17 @@ def settings_of(settings: Settings) -> tuple[Settings, Joined | None]:
         nats_ca_file=str(directory / NATS_CA) if joined.nats_ca else settings.nats_ca_file,
     )
     return changed, joined
+
+
+def _by_operator(settings: Settings) -> Joined | None:
+    """Membership of an agent whose credentials are settings. None: it has no gateway to ask. Raises SettingsError."""
+    if not settings.gateway_url:
+        return None
+    agent_id = settings.nats_user.removeprefix(agent_user(""))
+    try:
+        return Joined(gateway=settings.gateway_url, agent_id=agent_id, token_id="", password=settings.bus_password())
+    except ValidationError:  # a password of the operator's own making, which no gateway knows
+        return None
 
 
 def _ask(joined: Joined, path: str, body: Model, kind: type[V]) -> V:

@@ -11,6 +11,7 @@ from typing import Any
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.joining import EXIT_REVOKED
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.departure import SIGNAL_SECONDS_MAX
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
@@ -25,10 +26,6 @@ EXIT_SETTINGS = 64
 EXIT_LOST = 74
 """Exit code: the directory or database was lost while the agent ran (EX_IOERR of sysexits.h); the next start says what is
 left."""
-
-
-EXIT_REVOKED = 77
-"""Exit code: the cluster has revoked the agent, and starting again does not help (EX_NOPERM of sysexits.h)."""
 
 
 class AgentLost(RuntimeError):

@@ -137,7 +137,7 @@ def process_specs(
             "TENUTO_REST_KEY_FILE": str(listen.key),
             "TENUTO_PUBLIC_URL": base.get("TENUTO_PUBLIC_URL") or f"https://{bracketed(listen.host)}:{port}",
         }
-    agent = dict(base)
+    agent = base | {"TENUTO_GATEWAY_URL": f"http://{LOOPBACK}:{port}"}
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
     if worker_user:
@@ -177,7 +177,7 @@ _PER_PROCESS = frozenset(
         *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "AGENT_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
-        *("BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE", "REST_TLS_HOST", "REST_CERT_FILE"),
+        *("GATEWAY_URL", "BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE", "REST_TLS_HOST", "REST_CERT_FILE"),
         "REST_KEY_FILE",
     )
 )

@@ -38,6 +38,7 @@ from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.service import EXIT_SETTINGS
 from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.joining import EXIT_REVOKED
 
 RESTART_SECONDS_FIRST = 0.1
 """Wait before the first restart: a killed process is back at once. The wait doubles with each further end in a row, so that a
@@ -172,6 +173,11 @@ class Supervisor:
             self._note(state, pid=child.pid)
             code = await child.wait()
             ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends + 1
+            if code == EXIT_REVOKED:
+                state.pid, state.state, state.message = None, "stopped", _last_line(self._layout.log(spec.name))
+                self._report(f"{spec.name} was revoked and is not started again")
+                self._write()
+                return
             why = f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(self._layout.log(spec.name))}"
             # A wrong setting stays wrong: before the cluster is ready, another attempt only delays the message.
             await self._pause(

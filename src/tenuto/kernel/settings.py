@@ -43,6 +43,9 @@ class Settings:
     stores_file: str = ""
     """File with the checkpoint stores that the operator declared, credentials included; services and agents read it, workers
     do not. Empty: only the store `shared` exists."""
+    gateway_url: str = ""
+    """Address of the gateway, where an agent asks whether it was revoked once NATS refuses it. Agents that joined by a token know
+    it; without it an agent with credentials from the operator tries again for ever."""
     rest_host: str = "127.0.0.1"
     rest_port: int = 8080
     rest_cert_file: str = ""
