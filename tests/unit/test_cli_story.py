@@ -44,7 +44,8 @@ def test_states_of_a_trial() -> None:
         return told(requested(1), *facts).trials["1-1"].state
 
     trial = {"trial_id": "1-1"}
-    granted, started, released = ("AllocationGranted", trial), ("WorkersStarted", trial), ("AllocationReleased", trial)
+    run = trial | {"allocation_id": "1-1-1"}
+    granted, started, released = ("AllocationGranted", run), ("WorkersStarted", run), ("AllocationReleased", run)
     paused = ("TrialPaused", trial | {"reason": REASON})
     extended = ("TrialExtended", trial | {"reason": REASON, "target_length": 100})
     stopped = ("TrialStopped", trial | {"reason": REASON, "outcome": "early_stopped"})
@@ -55,6 +56,7 @@ def test_states_of_a_trial() -> None:
     assert state(granted, started, released) == "queued"
     assert state(granted, started, paused, released) == "paused"
     assert state(granted, started, paused, released, extended) == "queued"
+    assert state(granted, started, paused, extended) == "running"  # its workers had not left
     assert state(granted, started, stopped, released) == "early_stopped"
 
 

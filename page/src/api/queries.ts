@@ -5,6 +5,7 @@ import type { asked } from '../lib/filters'
 import { LINEAGE_TYPES } from '../lib/lineage'
 import type { LogEvent } from '../lib/live'
 import { trialNumber } from '../lib/numbers'
+import { STORY_TYPES, slim } from '../lib/past'
 import { DECISIONS } from '../lib/rungs'
 import { answered, api, onward, pages } from './client'
 import type { paths, TrialView, ValidationView } from './openapi'
@@ -84,19 +85,26 @@ export const queue = () => queryOptions({ queryKey: ['queue'], queryFn: () => an
 export const status = () => queryOptions({ queryKey: ['status'], queryFn: () => answered(api.GET('/api/v1/status')) })
 
 const EVENTS_PAGE = 5000
+export const STORY_MAX = 100_000
+/** Events of one experiment that the page keeps: some 50 MB. */
 
 /** All events of some types of one experiment, with the sentences for people. The first answer is whole, a later one only asks for
  * what is new. */
-const decided = (id: number, name: string, types: readonly string[]) =>
+const recorded = (
+  queryKey: readonly ['decisions' | 'experiment', number, string],
+  types: readonly string[],
+  kept = (event: LogEvent) => event,
+) =>
   queryOptions({
-    queryKey: ['decisions', id, name],
-    queryFn: async ({ client, queryKey }) => {
+    queryKey,
+    queryFn: async ({ client }) => {
+      const id = queryKey[1]
       const found = [...(client.getQueryData<LogEvent[]>(queryKey) ?? [])]
       let after: number | undefined = found.at(-1)?.position ?? 0
-      while (after !== undefined) {
+      while (after !== undefined && found.length < STORY_MAX) {
         const query = { experiment: id, type: types.join(','), after, limit: EVENTS_PAGE }
         const asked = api.GET('/api/v1/events', { params: { query } })
-        for (const event of (await answered(asked)) as unknown as LogEvent[]) found.push(event)
+        for (const event of (await answered(asked)) as unknown as LogEvent[]) found.push(kept(event))
         after = onward((await asked).response, 'after')
       }
       return found
@@ -104,5 +112,7 @@ const decided = (id: number, name: string, types: readonly string[]) =>
     structuralSharing: false,
   })
 
-export const decisions = (id: number) => decided(id, 'rungs', DECISIONS)
-export const lineage = (id: number) => decided(id, 'lineage', LINEAGE_TYPES)
+export const decisions = (id: number) => recorded(['decisions', id, 'rungs'], DECISIONS)
+export const lineage = (id: number) => recorded(['decisions', id, 'lineage'], LINEAGE_TYPES)
+/** What the experiment and its trials were at each moment. */
+export const story = (id: number) => recorded(['experiment', id, 'story'], STORY_TYPES, slim)

@@ -5,6 +5,7 @@ import uPlot from 'uplot'
 import type { Curves as Data } from '../lib/curves'
 import { smoothed } from '../lib/curves'
 import { shownNumber } from '../lib/numbers'
+import { type Zoom, zoomBy } from '../lib/zoom'
 import { CURVE_COLORS } from '../theme'
 
 const HEIGHT_PX = 360
@@ -21,18 +22,21 @@ interface Props {
   /** Id of the trial that is drawn thick; empty for none. */
   focused: string
   onFocus: (trial: string) => void
+  /** The part that is shown; undefined: all of it. A drag picks one, a double click shows all again. */
+  zoom: Zoom | undefined
+  onZoom: (zoom: Zoom | undefined) => void
   /** What the picture shows, for those who do not see it. */
   label?: string
   heightPx?: number
 }
 
-/** Learning curves of many trials. New points are set into the same plot, so that zoom and pointer stay. */
+/** Learning curves of many trials. New points are set into the same plot, so that the pointer stays. */
 export function Curves(props: Props) {
-  const { curves, xLabel, yLabel, logY, smoothing, focused, heightPx = HEIGHT_PX } = props
+  const { curves, xLabel, yLabel, logY, smoothing, focused, zoom, heightPx = HEIGHT_PX } = props
   const element = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
-  const onFocus = useRef(props.onFocus)
-  onFocus.current = props.onFocus
+  const now = useRef(props)
+  now.current = props
   const dark = useComputedColorScheme() === 'dark'
   const trials = curves.trials.join(' ')
 
@@ -40,7 +44,11 @@ export function Curves(props: Props) {
     const parent = element.current
     if (parent === null) return
     const made = new uPlot(
-      { ...options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY), height: heightPx },
+      {
+        ...options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY),
+        height: heightPx,
+        hooks: { setSelect: [(drawn) => now.current.onZoom(selected(drawn, now.current.zoom))] },
+      },
       [[]],
       parent,
     )
@@ -49,9 +57,10 @@ export function Curves(props: Props) {
     resized.observe(parent)
     const clicked = () => {
       const series = made.cursor.idx == null ? 0 : nearest(made)
-      onFocus.current(series > 0 ? (curves.trials[series - 1] ?? '') : '')
+      now.current.onFocus(series > 0 ? (curves.trials[series - 1] ?? '') : '')
     }
     made.over.addEventListener('click', clicked)
+    made.over.addEventListener('dblclick', () => now.current.onZoom(undefined))
     return () => {
       resized.disconnect()
       made.destroy()
@@ -60,8 +69,20 @@ export function Curves(props: Props) {
   }, [trials, dark, xLabel, yLabel, logY])
 
   useEffect(() => {
-    plot.current?.setData([curves.x, ...curves.y.map((row) => smoothed(row, smoothing))] as uPlot.AlignedData)
+    const made = plot.current
+    if (made === null) return
+    made.setData([curves.x, ...curves.y.map((row) => smoothed(row, smoothing))] as uPlot.AlignedData)
+    show(made, now.current)
   }, [curves, smoothing, trials, dark, xLabel, yLabel, logY])
+
+  const shown = zoom?.join(' ')
+  const drawn = useRef(shown)
+  useEffect(() => {
+    if (drawn.current === shown) return
+    drawn.current = shown
+    plot.current?.setData(plot.current.data) // all of it, so that an axis that is not zoomed fits again
+    if (plot.current !== null) show(plot.current, now.current)
+  }, [shown])
 
   useEffect(() => {
     const made = plot.current
@@ -73,6 +94,21 @@ export function Curves(props: Props) {
   }, [focused, trials, dark, xLabel, yLabel, logY])
 
   return <div ref={element} role="img" aria-label={props.label ?? `Curves of ${yLabel} by ${xLabel}, one per trial`} />
+}
+
+function show(plot: uPlot, { zoom, logY }: Props): void {
+  const [x0, x1, y0, y1] = zoom ?? []
+  plot.batch(() => {
+    if (x0 != null && x1 != null) plot.setScale('x', { min: x0, max: x1 })
+    if (y0 != null && y1 != null && (y0 > 0 || !logY)) plot.setScale('y', { min: y0, max: y1 })
+  })
+}
+
+function selected(plot: uPlot, before: Zoom | undefined): Zoom | undefined {
+  const { clientWidth: width, clientHeight: height } = plot.over
+  const zoom = zoomBy(plot.select, { width, height }, (pixel, axis) => plot.posToVal(pixel, axis), before)
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+  return zoom
 }
 
 /** Of a line, in CSS pixels. Many lines are as thin as the screen can draw: such a line costs a tenth of a thicker one. */
@@ -89,7 +125,7 @@ function options(trials: string[], width: number, dark: boolean, x: string, y: s
     height: HEIGHT_PX,
     cursor: {
       ...(few ? { focus: { prox: NEAR_PX } } : { points: { show: false } }),
-      drag: { x: true, y: true, uni: 20 },
+      drag: { x: true, y: true, uni: 20, setScale: false },
     },
     focus: { alpha: few ? 0.25 : 1 },
     legend: { show: few, live: true },

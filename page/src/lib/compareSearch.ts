@@ -1,6 +1,7 @@
 /** What the page that compares keeps in the URL. */
 
 import type { XAxis } from './curves'
+import { type Zoom, zoomOf } from './zoom'
 
 export const ITEMS_MAX = 20
 /** More curves beside each other nobody tells apart. */
@@ -14,6 +15,7 @@ export interface CompareSearch {
   x?: XAxis | undefined
   log?: boolean | undefined
   smooth?: number | undefined
+  zoom?: Zoom | undefined
   /** Item whose curve is drawn thick. */
   item?: string | undefined
   /** The two whose differences are shown. */
@@ -34,6 +36,8 @@ export function compareSearch(raw: Record<string, unknown>): CompareSearch {
   if (AXES.some((axis) => axis === raw.x)) found.x = raw.x as XAxis
   for (const key of ['log', 'all'] as const) if (typeof raw[key] === 'boolean') found[key] = raw[key]
   if (typeof raw.smooth === 'number' && raw.smooth > 0 && raw.smooth < 1) found.smooth = raw.smooth
+  const zoom = zoomOf(raw.zoom)
+  if (zoom !== undefined) found.zoom = zoom
   return found
 }
 

@@ -3,9 +3,14 @@
 import type { XAxis } from './curves'
 import { type LogSearch, logSearch } from './logSearch'
 import { type Brushes, brushesOf } from './parallel'
+import { type Zoom, zoomOf } from './zoom'
 
 const TABS = ['curves', 'rungs', 'trials', 'hyperparameters', 'logs', 'code', 'configuration'] as const
 const AXES: XAxis[] = ['length', 'batches', 'time']
+
+/** Tabs that show an earlier moment where the address names one. */
+export const hasMoments = (tab: string | undefined): boolean =>
+  tab === undefined || tab === 'curves' || tab === 'rungs' || tab === 'trials'
 
 export const HP_VIEWS = ['parallel', 'scatter', 'front', 'importance'] as const
 export type HpView = (typeof HP_VIEWS)[number]
@@ -16,6 +21,7 @@ export interface ExperimentSearch extends LogSearch {
   x?: XAxis | undefined
   log?: boolean | undefined
   smooth?: number | undefined
+  zoom?: Zoom | undefined
   trial?: string | undefined
   /** Position of the log that is shown instead of now. */
   at?: number | undefined
@@ -45,6 +51,8 @@ export function experimentSearch(raw: Record<string, unknown>): ExperimentSearch
   for (const key of ['log', 'down', 'heat', 'larger'] as const) if (typeof raw[key] === 'boolean') found[key] = raw[key]
   if (typeof raw.smooth === 'number' && raw.smooth > 0 && raw.smooth < 1) found.smooth = raw.smooth
   if (typeof raw.at === 'number' && raw.at >= 0) found.at = raw.at
+  const zoom = zoomOf(raw.zoom)
+  if (zoom !== undefined) found.zoom = zoom
   if (HP_VIEWS.some((view) => view === raw.hp)) found.hp = raw.hp as HpView
   const brush = brushesOf(raw.brush)
   if (brush !== undefined) found.brush = brush

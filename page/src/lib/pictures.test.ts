@@ -46,3 +46,10 @@ test('an answer without anything new leaves all as it was, so that nothing is dr
 test('the more curves there are, the fewer columns each has', () => {
   expect([1, 200, 201, 800, 100_000].map(columnsFor)).toEqual([1000, 1000, 500, 250, 125])
 })
+
+test('at an earlier moment each curve ends at what its trial had reached', () => {
+  const found = followed(undefined, answer(true, piece('1-1', 0, [0, 5, 9], [1, 2, 3]), piece('1-2', 0, [4], [7])))
+  const then = drawnCurves(found, 'loss', 'batches', new Map([['1-1', 5]]))
+  expect(then).toEqual({ trials: ['1-1'], x: [0, 5], y: [[1, 2]] })
+  expect(drawnCurves(found, 'loss', 'time', new Map([['1-1', 100]])).x).toEqual([0, 5, 9])
+})

@@ -53,9 +53,18 @@ function joined(old: Piece, piece: Piece): Piece {
   }
 }
 
-/** One metric of all trials with one shared, sorted x. Time counts in seconds from each trial's first point. */
-export function drawnCurves(pictures: Pictures, metric: string, axis: 'batches' | 'time'): Curves {
-  const pieces = [...pictures.pieces.values()].filter((piece) => piece.metric === metric)
+/** One metric of all trials with one shared, sorted x. Time counts in seconds from each trial's first point. `reached`: only up to
+ * so many batches of each trial; none of a trial that is not in it. */
+export function drawnCurves(
+  pictures: Pictures,
+  metric: string,
+  axis: 'batches' | 'time',
+  reached?: ReadonlyMap<string, number>,
+): Curves {
+  const pieces = [...pictures.pieces.values()]
+    .filter((piece) => piece.metric === metric)
+    .map((piece) => (reached === undefined ? piece : cut(piece, reached.get(piece.trial_id) ?? -1)))
+    .filter((piece) => reached === undefined || piece.batches.length > 0)
   pieces.sort((a, b) => byNumber(a.trial_id, b.trial_id))
   const places = pieces.map((piece) => {
     const times = piece.time_us
@@ -73,6 +82,19 @@ export function drawnCurves(pictures: Pictures, metric: string, axis: 'batches' 
     return row
   })
   return { trials: pieces.map((piece) => piece.trial_id), x, y }
+}
+
+/** Only what was measured up to so many batches. */
+function cut(piece: Piece, upto: number): Piece {
+  const beyond = piece.batches.findIndex((batches) => batches > upto)
+  if (beyond < 0) return piece
+  const { batches, values, time_us } = piece
+  return {
+    ...piece,
+    batches: batches.slice(0, beyond),
+    values: values.slice(0, beyond),
+    time_us: time_us?.slice(0, beyond) ?? null,
+  }
 }
 
 const COLUMNS = 1_000

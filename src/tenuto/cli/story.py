@@ -22,6 +22,8 @@ class TrialStory:
     batches: int = 0
     latest: float | None = None
     best: float | None = None
+    allocation_id: str | None = None
+    """Present allocation."""
     allocations: int = 0
     failures: int = 0
     error: str | None = None
@@ -93,8 +95,8 @@ def _requested(story: Story, data: dict[str, Any], event: dict[str, Any]) -> Non
 def _extended(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     if trial := story.of(data):
         trial.target, trial.reason = data["target_length"], event.get("sentence", "")
-        if trial.state == "paused":
-            trial.state = "queued"
+        if trial.state == "paused":  # one that is extended before its workers left goes on
+            trial.state = "queued" if trial.allocation_id is None else "running"
 
 
 def _paused(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
@@ -109,9 +111,11 @@ def _stopped(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
 
 
 def _granted(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
-    if (trial := story.of(data)) and trial.outcome is None:
-        trial.state = "starting"
-        trial.allocations += 1
+    if trial := story.of(data):
+        trial.allocation_id = data["allocation_id"]
+        if trial.outcome is None:
+            trial.state = "starting"
+            trial.allocations += 1
 
 
 def _running(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
@@ -125,8 +129,10 @@ def _preempted(story: Story, data: dict[str, Any], event: dict[str, Any]) -> Non
 
 
 def _released(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
-    if (trial := story.of(data)) and trial.outcome is None and trial.state != "paused":
-        trial.state = "queued"
+    if trial := story.of(data):
+        trial.allocation_id = None
+        if trial.outcome is None and trial.state != "paused":
+            trial.state = "queued"
 
 
 def _progressed(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import { useMemo } from 'react'
 import type { Compared } from '../../api/compared'
 import { Curves } from '../../charts/Curves'
 import { curvesOf, metricNames, type XAxis } from '../../lib/curves'
+import { ResetZoom } from '../../parts/ResetZoom'
 import { useChange } from './useChange'
 
 const route = getRouteApi('/compare')
@@ -33,12 +34,12 @@ export function ComparedCurves({ found }: { found: Compared[] }) {
           aria-label="Metric"
           data={names}
           value={metric}
-          onChange={(name) => change({ metric: name ?? undefined })}
+          onChange={(name) => change({ metric: name ?? undefined, zoom: undefined })}
         />
         <SegmentedControl
           aria-label="Horizontal axis"
           value={axis}
-          onChange={(x) => change({ x: x as XAxis })}
+          onChange={(x) => change({ x: x as XAxis, zoom: undefined })}
           data={['length', 'batches', 'time']}
         />
         <Switch
@@ -59,6 +60,7 @@ export function ComparedCurves({ found }: { found: Compared[] }) {
             onChange={(smooth) => change({ smooth: smooth || undefined })}
           />
         </Group>
+        <ResetZoom zoom={search.zoom} onReset={() => change({ zoom: undefined })} />
       </Group>
       <Curves
         curves={curves}
@@ -69,6 +71,8 @@ export function ComparedCurves({ found }: { found: Compared[] }) {
         smoothing={search.smooth ?? 0}
         focused={search.item ?? ''}
         onFocus={(item) => change({ item: item || undefined })}
+        zoom={search.zoom}
+        onZoom={(zoom) => change({ zoom })}
       />
     </Stack>
   )

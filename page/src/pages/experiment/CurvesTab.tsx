@@ -9,19 +9,22 @@ import { Curves } from '../../charts/Curves'
 import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
+import type { Past } from '../../lib/past'
 import { columnsFor, drawnCurves } from '../../lib/pictures'
 import { Asked } from '../../parts/Asked'
+import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/experiments/$id')
 const TRAINING = 'training/'
 /** Begin of the URL's `metric` where it is one of training and not of validations. */
 
-export function CurvesTab({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(validations(item.id))
-  return <Asked query={query}>{(points) => <Chart item={item} points={points as Point[]} />}</Asked>
+export function CurvesTab({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
+  const query = useQuery({ ...validations(item.id), enabled: past === undefined })
+  if (past !== undefined) return <Chart item={item} points={past.points} past={past} />
+  return <Asked query={query}>{(points) => <Chart item={item} points={points as Point[]} past={undefined} />}</Asked>
 }
 
-function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
+function Chart({ item, points, past }: { item: ExperimentDetail; points: Point[]; past: Past | undefined }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const change = (changed: Partial<ExperimentSearch>) =>
@@ -42,12 +45,13 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
     }),
   )
   const validated = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
+  const reached = useMemo(() => past && new Map(past.trials.map((trial) => [trial.id, trial.batches])), [past])
   const drawn = useMemo(
     () =>
       trained.data &&
       training &&
-      drawnCurves(trained.data, metric.slice(TRAINING.length), axis === 'time' ? axis : 'batches'),
-    [trained.data, training, metric, axis],
+      drawnCurves(trained.data, metric.slice(TRAINING.length), axis === 'time' ? axis : 'batches', reached),
+    [trained.data, training, metric, axis, reached],
   )
   const curves = drawn || validated
   const shown = axis === 'length' ? unit : axis === 'time' ? 'seconds' : 'batches'
@@ -64,12 +68,12 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
             },
           ]}
           value={metric}
-          onChange={(name) => change({ metric: name ?? undefined })}
+          onChange={(name) => change({ metric: name ?? undefined, zoom: undefined })}
         />
         <SegmentedControl
           aria-label="Horizontal axis"
           value={axis}
-          onChange={(x) => change({ x: x as XAxis })}
+          onChange={(x) => change({ x: x as XAxis, zoom: undefined })}
           data={[
             ...(unit === 'batches' ? [] : [{ value: 'length', label: unit, disabled: training }]),
             { value: 'batches', label: 'batches' },
@@ -94,13 +98,19 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
             onChange={(smooth) => change({ smooth: smooth || undefined })}
           />
         </Group>
+        <ResetZoom zoom={search.zoom} onReset={() => change({ zoom: undefined })} />
         <Text size="sm" c="dimmed">
           {search.trial ? `Trial ${search.trial}` : `${curves.trials.length} trials; click a curve to name it`}
         </Text>
       </Group>
+      {past !== undefined && training && (
+        <Text size="sm" c="dimmed">
+          Training metrics are not in the log: each curve ends at the batches that its trial had reported by then.
+        </Text>
+      )}
       {curves.trials.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
-          {training ? 'No trial has reported this metric yet.' : 'No trial has validated yet.'}
+          {training ? 'No trial had reported this metric' : 'No trial had validated'} {past ? 'by then' : 'so far'}.
         </Text>
       ) : (
         <Curves
@@ -111,6 +121,8 @@ function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
           smoothing={search.smooth ?? 0}
           focused={search.trial ?? ''}
           onFocus={(trial) => change({ trial: trial || undefined })}
+          zoom={search.zoom}
+          onZoom={(zoom) => change({ zoom })}
         />
       )}
     </Stack>

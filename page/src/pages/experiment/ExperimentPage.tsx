@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { experiment } from '../../api/queries'
+import { moment } from '../../lib/time'
 import { Asked } from '../../parts/Asked'
 import { LogView } from '../../parts/LogView'
 import { StateBadge } from '../../parts/StateBadge'
@@ -12,9 +13,11 @@ import { Configuration } from './Configuration'
 import { CurvesTab } from './CurvesTab'
 import { HyperparametersTab } from './HyperparametersTab'
 import { LineageView } from './LineageView'
+import { Moments } from './Moments'
 import { RungsTab } from './RungsTab'
 import { Summary } from './Summary'
 import { Trials } from './Trials'
+import { itemThen, useThen } from './useThen'
 
 const route = getRouteApi('/experiments/$id')
 
@@ -24,9 +27,21 @@ export function ExperimentPage() {
   return <Asked query={query}>{(item) => <Shown item={item} />}</Asked>
 }
 
-function Shown({ item }: { item: ExperimentDetail }) {
+function Shown({ item: now }: { item: ExperimentDetail }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
+  const { at, query, past, opened, open } = useThen(now, search)
+  const item = past === undefined ? now : itemThen(now, past)
+  const slider = (
+    <Moments
+      query={query}
+      opened={opened}
+      onOpen={open}
+      at={at}
+      onChange={(next) => navigate({ search: (before) => ({ ...before, at: next }), replace: true })}
+    />
+  )
+  const unknown = at !== undefined && past === undefined
   return (
     <Stack>
       <Group justify="space-between">
@@ -35,17 +50,28 @@ function Shown({ item }: { item: ExperimentDetail }) {
             {item.name}
           </Title>
           <Text c="dimmed">No. {item.id}</Text>
-          <StateBadge state={item.state} />
+          {!unknown && <StateBadge state={item.state} />}
           {item.labels.map((label) => (
             <Badge key={label} variant="outline" color="gray" tt="none">
               {label}
             </Badge>
           ))}
         </Group>
-        <Actions item={item} />
+        {at === undefined && <Actions item={item} />}
+        {past !== undefined && (
+          <Text c="dimmed">
+            at position {at} of the log, {moment(past.time_us)}
+          </Text>
+        )}
       </Group>
-      <Summary item={item} />
-      {item.error && (
+      {!unknown && <Summary item={item} past={past} />}
+      {unknown && query.data !== undefined && (
+        <Text c="dimmed">
+          Experiment {now.id} was not submitted yet at position {at} of the log.
+        </Text>
+      )}
+      {unknown && search.tab === 'rungs' && <Asked query={query}>{() => null}</Asked>}
+      {!unknown && item.error && (
         <Alert color="red" title="It failed">
           {item.error}
         </Alert>
@@ -65,13 +91,19 @@ function Shown({ item }: { item: ExperimentDetail }) {
           <Tabs.Tab value="configuration">Configuration</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value="curves" pt="md">
-          <CurvesTab item={item} />
+          <Stack>
+            {slider}
+            {!unknown && <CurvesTab item={item} past={past} />}
+          </Stack>
         </Tabs.Panel>
         <Tabs.Panel value="rungs" pt="md">
           {item.method === 'pbt' ? <LineageView item={item} /> : <RungsTab item={item} />}
         </Tabs.Panel>
         <Tabs.Panel value="trials" pt="md">
-          <Trials item={item} />
+          <Stack>
+            {slider}
+            {!unknown && <Trials item={item} past={past} />}
+          </Stack>
         </Tabs.Panel>
         <Tabs.Panel value="hyperparameters" pt="md">
           <HyperparametersTab item={item} />

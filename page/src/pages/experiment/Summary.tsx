@@ -5,13 +5,14 @@ import type { ReactNode } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
 import { trials } from '../../api/queries'
 import { shownNumber } from '../../lib/numbers'
+import type { Past } from '../../lib/past'
 import { progressOf } from '../../lib/progress'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { Facts } from '../../parts/Facts'
 
-/** How far it is and how long it still takes, its best trial, and the facts around it. */
-export function Summary({ item }: { item: ExperimentDetail }) {
-  const now = Date.now() * 1000
+/** How far it is and how long it still takes, its best trial, and the facts around it; at an earlier moment as they were then. */
+export function Summary({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
+  const now = past?.time_us ?? Date.now() * 1000
   const until = item.ended_us ?? now
   const facts: [string, ReactNode][] = [
     ['Method', item.method],
@@ -29,7 +30,7 @@ export function Summary({ item }: { item: ExperimentDetail }) {
   if (item.parent_id) facts.push([`${item.relation ?? 'Made'} of`, <Origin key="of" id={item.parent_id} />])
   return (
     <Stack gap="sm">
-      {item.ended_us == null && <Bar item={item} now={now} />}
+      {item.ended_us == null && <Bar item={item} past={past} now={now} />}
       <Facts facts={facts} />
       {item.description && <Text size="sm">{item.description}</Text>}
       {item.note && (
@@ -61,8 +62,9 @@ function Origin({ id }: { id: string }) {
   )
 }
 
-function Bar({ item, now }: { item: ExperimentDetail; now: number }) {
-  const found = useQuery(trials(item.id)).data
+function Bar({ item, past, now }: { item: ExperimentDetail; past: Past | undefined; now: number }) {
+  const current = useQuery({ ...trials(item.id), enabled: past === undefined }).data
+  const found = past?.trials ?? current
   if (found === undefined) return null
   const { part, ended, all, leftSeconds } = progressOf(item, found, now)
   return (

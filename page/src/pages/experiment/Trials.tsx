@@ -3,21 +3,25 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
 import { useMemo } from 'react'
-import type { ExperimentDetail, TrialView } from '../../api/openapi'
+import type { ExperimentDetail } from '../../api/openapi'
 import { TRIALS_MAX, trials } from '../../api/queries'
 import { compared } from '../../lib/filters'
 import { shownNumber, shownValue } from '../../lib/numbers'
+import type { Past, PastTrial } from '../../lib/past'
 import { Asked } from '../../parts/Asked'
 import { DataTable } from '../../parts/DataTable'
 import { StateBadge } from '../../parts/StateBadge'
 
 const route = getRouteApi('/experiments/$id')
 const features = tableFeatures({})
-const helper = createColumnHelper<TableFeatures, TrialView>()
+const helper = createColumnHelper<TableFeatures, Row>()
 const HPARAM = 'hparam:'
 
-export function Trials({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(trials(item.id))
+type Row = Omit<PastTrial, 'batches'>
+
+export function Trials({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
+  const query = useQuery({ ...trials(item.id), enabled: past === undefined })
+  if (past !== undefined) return <List list={past.trials} metric={item.metric} />
   return (
     <Asked query={query}>
       {(list) => (
@@ -37,7 +41,7 @@ export function Trials({ item }: { item: ExperimentDetail }) {
 
 type Value = string | number | null | undefined
 
-function cellValue(trial: TrialView, column: string): Value {
+function cellValue(trial: Row, column: string): Value {
   if (column.startsWith(HPARAM)) {
     const value = (trial.hyperparameters as Record<string, unknown>)[column.slice(HPARAM.length)]
     return typeof value === 'number' ? value : shownValue(value)
@@ -52,7 +56,7 @@ function cellValue(trial: TrialView, column: string): Value {
   return values[column]
 }
 
-function List({ list, metric }: { list: TrialView[]; metric: string }) {
+function List({ list, metric }: { list: Row[]; metric: string }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const sort = { by: search.by ?? 'number', descending: search.down ?? false }

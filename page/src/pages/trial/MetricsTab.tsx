@@ -6,8 +6,9 @@ import type { TrialView } from '../../api/openapi'
 import { type TrainingPoints, trainingPoints, trialValidations } from '../../api/trials'
 import { Curves } from '../../charts/Curves'
 import { type MetricPoint, panelsOf } from '../../lib/metricPanels'
-import type { TrialAxis, TrialSearch } from '../../lib/trialSearch'
+import { type TrialAxis, type TrialSearch, zoomIn } from '../../lib/trialSearch'
 import { Asked } from '../../parts/Asked'
+import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/trials/$id')
 const PANELS_MAX = 24
@@ -64,7 +65,7 @@ function Panels({ item, training, validations }: Props) {
         <SegmentedControl
           aria-label="Horizontal axis"
           value={axis}
-          onChange={(x) => change({ x: x as TrialAxis })}
+          onChange={(x) => change({ x: x as TrialAxis, zoom: undefined, zoomed: undefined })}
           data={['batches', 'time']}
         />
         <Switch
@@ -85,6 +86,7 @@ function Panels({ item, training, validations }: Props) {
             onChange={(smooth) => change({ smooth: smooth || undefined })}
           />
         </Group>
+        <ResetZoom zoom={search.zoom} onReset={() => change({ zoom: undefined, zoomed: undefined })} />
         <Text size="sm" c="dimmed">
           {validations.length} validations
         </Text>
@@ -110,6 +112,8 @@ function Panels({ item, training, validations }: Props) {
               smoothing={search.smooth ?? 0}
               focused=""
               onFocus={() => undefined}
+              zoom={zoomIn(search, panel.metric)}
+              onZoom={(zoom) => change({ zoom, zoomed: zoom && panel.metric })}
             />
           </Paper>
         ))}
