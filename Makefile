@@ -10,9 +10,9 @@ TEST_PROCESSES ?= 3
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
 DEMO_STAMP := $(VENV)/.installed-demo
-# The web page, and what it is made of: openapi.json gives the types of what it asks for.
+# The web page, and what it is made of: the reference gives the types of what it asks for, and what its editor offers.
 PAGE := services/gateway/page/index.html
-PAGE_SOURCES := $(shell find page -name node_modules -prune -o -type f ! -name openapi.d.ts -print) docs/reference/openapi.json
+PAGE_SOURCES := $(shell find page -name node_modules -prune -o -type f ! -name openapi.d.ts -print) $(wildcard docs/reference/*.json)
 # Without its packages the page cannot be built; all else works, and the gateway says so at its address.
 TRY_PAGE := $(MAKE) -s --no-print-directory page || echo 'The web page was not built, as said above; everything else works without it.'
 PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt

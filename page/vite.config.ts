@@ -14,6 +14,9 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
-  server: { proxy: { '/api': { target: CLUSTER, ...(TOKEN && { headers: { Authorization: `Bearer ${TOKEN}` } }) } } },
+  server: {
+    fs: { allow: ['..'] }, // the reference, which the editor is made of
+    proxy: { '/api': { target: CLUSTER, ...(TOKEN && { headers: { Authorization: `Bearer ${TOKEN}` } }) } },
+  },
   test: { include: ['src/**/*.test.ts'] },
 })

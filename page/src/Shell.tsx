@@ -18,7 +18,7 @@ import { status, whoami } from './api/queries'
 import { signOut } from './api/session'
 
 const PAGES = [
-  { to: '/', label: 'Experiments', inside: ['/', '/experiments', '/trials'] },
+  { to: '/', label: 'Experiments', inside: ['/', '/new', '/experiments', '/trials'] },
   { to: '/compare', label: 'Compare', inside: ['/compare'] },
   { to: '/cluster', label: 'Cluster', inside: ['/cluster'] },
   { to: '/queue', label: 'Queue', inside: ['/queue'] },

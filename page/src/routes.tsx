@@ -12,6 +12,7 @@ import { EventsPage } from './pages/events/EventsPage'
 import { ExperimentPage } from './pages/experiment/ExperimentPage'
 import { ExperimentsPage } from './pages/experiments/ExperimentsPage'
 import { NotFound } from './pages/NotFound'
+import { NewPage } from './pages/new/NewPage'
 import { QueuePage } from './pages/queue/QueuePage'
 import { TrialPage } from './pages/trial/TrialPage'
 import { Shell } from './Shell'
@@ -31,6 +32,8 @@ const experiment = createRoute({
   component: ExperimentPage,
   validateSearch: experimentSearch,
 })
+
+const submission = createRoute({ getParentRoute: () => root, path: '/new', component: NewPage })
 
 const trial = createRoute({
   getParentRoute: () => root,
@@ -68,7 +71,7 @@ const events = createRoute({
 })
 
 export const router = createRouter({
-  routeTree: root.addChildren([experiments, experiment, trial, compare, cluster, queue, events]),
+  routeTree: root.addChildren([experiments, submission, experiment, trial, compare, cluster, queue, events]),
 })
 
 declare module '@tanstack/react-router' {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { overrides, parsed, placed, written } from './configText'
+import { overrides, parsed, placed, withSetting, written } from './configText'
 
 const CONFIG = {
   name: 'digits',
@@ -51,4 +51,21 @@ test("the gateway's errors stand at their settings, or at the group that lacks o
   expect(at('list.0.a')).toBe('a: 1')
   expect(at('')).toBe('name: x\n')
   expect(placed(text, [{ path: 'name', message: 'wrong' }])[0]?.message).toBe('name: wrong')
+})
+
+test('a setting is changed in the text, and nothing else', () => {
+  const text = '# mine\nname: a # short\nsearcher: { name: asha }\n'
+  const set = withSetting(text, ['resources', 'workspace'], 'vision')
+  expect(set).toBe('# mine\nname: a # short\nsearcher: { name: asha }\nresources:\n  workspace: vision\n')
+  expect(withSetting(set, ['resources', 'workspace'], undefined)).toBe(text)
+  expect(withSetting(text, ['template'], undefined)).toBe(text)
+  expect(withSetting('resources:\n', ['resources', 'workspace'], 'vision')).toBe('resources:\n  workspace: vision\n')
+  expect(withSetting('a: [', ['template'], 'fast')).toBe('a: [')
+  expect(withSetting('- a\n', ['template'], 'fast')).toBe('- a\n')
+  expect(withSetting('', ['template'], 'fast')).toBe('template: fast\n')
+  expect(withSetting('resources: {pool: a}\n', ['resources', 'workspace'], undefined)).toBe('resources: {pool: a}\n')
+})
+
+test('a setting below what is no group stays as it is', () => {
+  expect(withSetting('resources: 3\n', ['resources', 'workspace'], 'vision')).toBe('resources: 3\n')
 })

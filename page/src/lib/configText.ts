@@ -82,6 +82,24 @@ function same(a: unknown, b: unknown): boolean {
   return [...names].every((name) => same(a[name] ?? null, b[name] ?? null))
 }
 
+/** The text with one setting changed, or taken out for undefined; all else, comments too, stays. Text that is no YAML stays as it is. */
+export function withSetting(text: string, path: readonly string[], value: string | undefined): string {
+  const document = parseDocument(text)
+  if (document.errors.length > 0 || (document.contents !== null && !isMap(document.contents))) return text
+  const groups = path.slice(0, -1).map((_, index) => document.getIn(path.slice(0, index + 1)))
+  if (groups.some((one) => one !== undefined && one !== null && !isMap(one))) return text
+  groups.forEach((one, index) => {
+    if (one === null) document.deleteIn(path.slice(0, index + 1)) // "resources:" with nothing below
+  })
+  if (value !== undefined) document.setIn(path, value)
+  else if (document.hasIn(path)) document.deleteIn(path)
+  else return text
+  const group = path.slice(0, -1)
+  const left = group.length > 0 ? document.getIn(group) : undefined
+  if (isMap(left) && left.items.length === 0) document.deleteIn(group)
+  return document.toString({ lineWidth: 0 })
+}
+
 /** Places of the gateway's errors in the text: of the setting, or of the group that lacks it. */
 export function placed(text: string, problems: readonly Problem[]): Marked[] {
   const document = parseDocument(text)

@@ -1,3 +1,9 @@
+import {
+  autocompletion,
+  type CompletionContext,
+  type CompletionResult,
+  completionKeymap,
+} from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { python } from '@codemirror/lang-python'
 import { yaml } from '@codemirror/lang-yaml'
@@ -8,7 +14,9 @@ import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } f
 import { tags } from '@lezer/highlight'
 import { useComputedColorScheme } from '@mantine/core'
 import { useEffect, useRef } from 'react'
-import type { Marked } from '../lib/configText'
+import schema from '../../../docs/reference/experiment-config.schema.json'
+import { type Marked, parsed, type Tree } from '../lib/configText'
+import { offered, placeAt } from '../lib/settings'
 
 interface Props {
   text: string
@@ -40,6 +48,27 @@ function colors(dark: boolean): Extension {
   )
 }
 
+/** Settings that a configuration may have at the cursor, as one types, or asks with Ctrl and the space bar. */
+function settings(context: CompletionContext): CompletionResult | null {
+  const text = context.state.doc.toString()
+  const place = placeAt(text, context.pos)
+  if (place === undefined || (place.from === context.pos && !context.explicit)) return null
+  // The line that is typed is seldom YAML yet.
+  const line = context.state.doc.lineAt(context.pos)
+  const { config } = parsed(text.slice(0, line.from) + text.slice(line.to))
+  const found = offered(schema as Tree, config, place)
+  if (found.length === 0) return null
+  const colon = place.setting === undefined && !/^[ ]*:/.test(text.slice(context.pos, line.to)) ? ': ' : ''
+  const options = found.map(({ name, detail, info }) => ({
+    label: name,
+    detail,
+    type: colon ? 'property' : 'constant',
+    apply: name + colon,
+    ...(info && { info }),
+  }))
+  return { from: place.from, options, validFor: /^[A-Za-z0-9_]*$/ }
+}
+
 /** Code with its colours and line numbers, to be read or edited. Its own chunk: only pages that show code load it. */
 export default function CodeText({ text, language, label, heightPx, onChange, problems }: Props) {
   const element = useRef<HTMLDivElement>(null)
@@ -61,9 +90,10 @@ export default function CodeText({ text, language, label, heightPx, onChange, pr
           history(),
           drawSelection(),
           bracketMatching(),
-          keymap.of([...defaultKeymap, ...historyKeymap]),
+          keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap]),
           ...(language === 'python' ? [python()] : language === 'yaml' ? [yaml()] : []),
           ...(editable ? [highlightActiveLine(), lintGutter()] : []),
+          ...(editable && language === 'yaml' ? [autocompletion({ override: [settings] })] : []),
           colors(dark),
           EditorState.readOnly.of(!editable),
           EditorView.lineWrapping,

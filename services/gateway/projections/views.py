@@ -340,3 +340,5 @@ class StatusView(Model):
     agents: int
     slots: int
     slots_used: int
+    context_bytes_max: int = 0
+    """Longest packed model directory that a submission may bring."""

@@ -1,6 +1,6 @@
 import { Button, Group, Stack, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
-import { getRouteApi } from '@tanstack/react-router'
+import { getRouteApi, Link } from '@tanstack/react-router'
 import { tableFeatures, useTable } from '@tanstack/react-table'
 import { useCallback, useMemo, useState } from 'react'
 import { sparks } from '../../api/experiments'
@@ -31,9 +31,14 @@ export function ExperimentsPage() {
   const query = useQuery(experiments(asked(search, Date.now() * 1000)))
   return (
     <Stack>
-      <Title order={1} size="h2">
-        Experiments
-      </Title>
+      <Group justify="space-between">
+        <Title order={1} size="h2">
+          Experiments
+        </Title>
+        <Button component={Link} to="/new" size="compact-md" variant="default">
+          New experiment
+        </Button>
+      </Group>
       <Asked query={query}>{({ list, total }) => <List list={list} total={total} />}</Asked>
     </Stack>
   )
@@ -72,7 +77,7 @@ function List({ list, total }: { list: ExperimentView[]; total: number }) {
         onSort={({ by, descending }) => change({ by, down: descending })}
         empty={
           list.length === 0 && total === 0 && Object.keys(search).length === 0
-            ? 'No experiment yet. Submit one: tenuto exp create config.yaml DIR'
+            ? 'No experiment yet. Submit one here, or with tenuto exp create config.yaml DIR'
             : 'No experiment fits these filters.'
         }
       />

@@ -69,7 +69,12 @@ async def status(door: Door) -> Response:
     seen = door.sight()
     found = await door.views.status(state, backlog, seen.hidden)
     silent = () if seen.nothing else found.silent_trials
-    shown = {"webhooks": troubles(door), "automations": automations, "silent_trials": silent}
+    shown = {
+        "webhooks": troubles(door),
+        "automations": automations,
+        "silent_trials": silent,
+        "context_bytes_max": door.settings.context_bytes_max,
+    }
     return answer(found.model_copy(update=shown))
 
 
