@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tenuto.client import Client, Target
+from tenuto.client.messages import items
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -83,9 +84,13 @@ def train(directory: Path, client: Client) -> dict[str, str]:
     until("a gang under way", lambda: client.get(f"/experiments/{two_slots}")["best_metric"] is not None)
     best = client.get(f"/experiments/{search}")["best_trial_id"]
     own = f"/experiments/{search}"
+    stops = items(client.get("/events", experiment=search, type="TrialStopped"))
+    middle = stops[len(stops) // 2]["position"]
     return {
         "experiments": "/",
+        "new": "/new",
         "experiment": own,
+        "experiment-then": f"{own}?tab=trials&at={middle}",
         "hyperparameters": f"{own}?tab=hyperparameters",
         "rungs": f"{own}?tab=rungs&trial={best}",
         "trial": f"/trials/{best}?tab=runs",

@@ -18,6 +18,8 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tests.e2e.test_search_control import ENDED, Search
 from tests.support import browser as browsers
 from tests.support.live_cluster import LiveCluster
+from tests.support.page_forms import change_and_kill, go_on, look_closer, submit, zoom
+from tests.support.page_moments import look_at_the_past, look_back
 from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
 from tests.support.page_visits import GIVEN, check_accessible, enter
 
@@ -36,7 +38,7 @@ ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("page") / "cluster") as cluster:
-        for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False), ("eve", False)):
+        for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False), ("eve", False), ("fay", True)):
             cluster.client().post("/users", {"name": name, "admin": admin})
             cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
         yield cluster
@@ -108,6 +110,8 @@ def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: 
         expect(page.get_by_text("now", exact=True)).to_be_visible()
         expect(page.get_by_role("group", name="Rungs of the search").get_by_role("button")).to_have_count(whole)
 
+        look_back(page, cluster, search.id, decisions)
+        look_closer(page, search.id)
         look_at_trial(page, cluster, search)
         look_at_hyperparameters(page, search)
         look_at_code_and_compare(page, search)
@@ -126,7 +130,7 @@ def look_at_trial(page: Page, cluster: LiveCluster, search: Search) -> None:
     page.goto(f"/experiments/{search.id}?tab=trials")
     page.get_by_role("region", name="Trials").get_by_role("link", name=best.split("-")[1], exact=True).click()
     expect(page.get_by_role("heading", name=f"Trial {best}")).to_be_visible()
-    expect(page.get_by_role("img", name="loss by batches")).to_be_visible()
+    zoom(page, page.get_by_role("img", name="loss by batches"))
     check_accessible(page)
     page.get_by_role("tab", name="Runs").click()
     runs = [event for event in search.all(AllocationGranted) if event.trial_id == best]
@@ -174,7 +178,7 @@ def look_at_code_and_compare(page: Page, search: Search) -> None:
     expect(page.get_by_role("textbox", name="model_def.py")).to_contain_text("class HeldTrial")
     check_accessible(page)
     page.goto(f"/compare?items={search.id}-1,{search.id}-2")
-    expect(page.get_by_role("img", name="loss of")).to_be_visible()
+    zoom(page, page.get_by_role("img", name="loss of"))
     expect(page.get_by_role("row", name="learning_rate")).to_have_count(2)  # side by side, and as a difference
     expect(page.get_by_role("table", name="Differences")).to_contain_text("likely")
     check_accessible(page)
@@ -271,32 +275,6 @@ def test_the_cluster_its_queue_and_its_log(cluster: LiveCluster, browser: Browse
         expect(page.get_by_role("alert")).to_contain_text("Only an admin may change this")
 
 
-def look_at_the_past(page: Page, cluster: LiveCluster, experiment: int) -> None:
-    """The queue and the cluster when the first trial was granted slots, as `tenuto job ls --at` tells them."""
-    from playwright.sync_api import expect
-
-    granted = next(
-        event
-        for event in cluster.events()
-        if isinstance(event.data, AllocationGranted) and event.data.experiment_id == experiment
-    )
-    page.get_by_role("slider", name="Moment of the log").focus()
-    page.keyboard.press("Home")
-    expect(page).to_have_url(re.compile(r"/queue\?.*at=\d+"))
-    page.goto(f"/queue?at={granted.position}")
-    expect(page.get_by_text(f"at position {granted.position} of the log")).to_be_visible()
-    told = cluster.json("job", "ls", "--at", str(granted.position))["pools"][0]["rows"]
-    [place] = [place for place, row in enumerate(told) if row["experiment_id"] == experiment]
-    assert told[place]["slots"] == 1
-    rows = page.get_by_role("table", name="Queue of pool default").get_by_role("row")
-    expect(rows).to_have_count(1 + len(told))
-    expect(rows.nth(1 + place)).to_contain_text(told[place]["text"])
-    expect(page.get_by_role("button", name="Move experiment")).to_have_count(0)
-    page.goto(f"/cluster?at={granted.position}")
-    agent = page.get_by_role("region", name=re.compile("^Agent .*, then$"))
-    expect(agent.get_by_role("link", name=f"trial {experiment}-1")).to_be_visible()
-
-
 def test_what_is_not_ones_own_is_refused_in_a_sentence(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
@@ -316,6 +294,16 @@ def test_what_is_not_ones_own_is_refused_in_a_sentence(cluster: LiveCluster, bro
         cookies = page.context.cookies()
         assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")]
         assert page.evaluate("Object.keys(localStorage).filter(name => /token|session/i.test(name))") == []
+
+
+def test_an_experiment_is_made_changed_and_ended_by_forms(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
+    held = Search(cluster, tmp_path, {"name": "single"})
+    with browsers.visiting(browser, cluster.client().target.url) as page:
+        page.goto("/")
+        enter(page, "fay")
+        experiment = submit(page, cluster, tmp_path)
+        go_on(page, cluster, experiment)
+        change_and_kill(page, cluster, held.id)
 
 
 def test_a_search_of_each_method_is_shown_whole(cluster: LiveCluster, browser: Browser) -> None:
