@@ -97,7 +97,10 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
       )}
       <Group justify="space-between">
         <Text size="sm" c="dimmed" role="status">
-          {step || (judged.isSuccess && problems.length === 0 && forbidden === '' ? 'The configuration is valid.' : '')}
+          {step ||
+            (settled === text && judged.isSuccess && problems.length === 0 && forbidden === ''
+              ? 'The configuration is valid.'
+              : '')}
         </Text>
         <Button
           loading={sending.isPending}
