@@ -47,7 +47,6 @@ def submit(page: Page, cluster: LiveCluster, directory: Path) -> int:
         (model / left_out).write_text("no code")
     (model / "nets/a/net.py").write_text("width = 3\n")
 
-    page.goto("/")
     page.get_by_role("link", name="New experiment").click()
     files = page.get_by_role("region", name="Model directory")
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
@@ -88,7 +87,7 @@ def go_on(page: Page, cluster: LiveCluster, experiment: int) -> None:
     write(page, editor, "batches: 4", "8")
     page.get_by_role("dialog").get_by_role("button", name="Continue").click()
     expect(page).not_to_have_url(f"/experiments/{experiment}")
-    expect(page.get_by_text("continuation of")).to_be_visible()
+    expect(page.get_by_text("continuation of", exact=True)).to_be_visible()
     expect(page.get_by_text("completed", exact=True).first).to_be_visible()
     continued = page.url.partition("/experiments/")[2].partition("?")[0]
     assert continued != str(experiment)
