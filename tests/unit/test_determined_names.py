@@ -52,6 +52,12 @@ def rows() -> dict[str, str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test before these may have run a trial in this process."""
+    monkeypatch.setattr(facts, "_current", None)
+
+
 def context() -> PyTorchTrialContext:
     return PyTorchTrialContext(INFO, torch.device("cpu"))
 
