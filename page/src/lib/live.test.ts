@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { AT_REST, BEHIND_MS, FOLLOWED, isBehind, outdated, REFRESH_MS, refreshed } from './live'
+import { AT_REST, BEHIND_MS, FOLLOWED, isBehind, outdated, REFRESH_MS, refreshed, SETTLE_MS, settled } from './live'
 
 test('a validation makes the curves, trials and lists of its experiment out of date, and nothing of another', () => {
   expect(outdated({ type: 'ValidationReported', correlation_id: '7' })).toEqual([
@@ -34,4 +34,13 @@ test('who has not shown for long what happened says so', () => {
   expect(isBehind([], 1e9)).toBe(false)
   expect(isBehind([1_000, 900], 1_000 + BEHIND_MS)).toBe(true)
   expect(isBehind([1_000], 1_000 + BEHIND_MS)).toBe(false)
+})
+
+test('what has not changed for a while is asked for once more', () => {
+  const changed = new Map([
+    ['experiment/1', 1_000],
+    ['trials/1', 1_001],
+  ])
+  expect(settled(changed, 1_000 + SETTLE_MS - 1)).toEqual([])
+  expect(settled(changed, 1_000 + SETTLE_MS)).toEqual(['experiment/1'])
 })

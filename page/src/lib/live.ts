@@ -71,6 +71,15 @@ export const REFRESH_MS = 400
 const REFRESH_BUSY_MS = 2_000
 /** ... and while there is always more, so often: 200 open pages would else ask the gateway 500 times a second. */
 
+export const SETTLE_MS = 5_000
+/** So long after the last change everything about it is asked for once more: the gateway's tables follow the log, after a restart
+ * of it by seconds, so the answer that an event brought may be older than the event. */
+
+/** Names whose last change was so long ago. */
+export function settled(changed: ReadonlyMap<string, number>, nowMs: number): string[] {
+  return [...changed].filter(([, time]) => nowMs - time >= SETTLE_MS).map(([name]) => name)
+}
+
 export const BEHIND_MS = 6_000
 /** Three refreshes while there is always more: what is not shown by then, somebody should know of. */
 
