@@ -190,7 +190,7 @@ async def build(
         anchors=Anchors(settings, log, clock, stores),
         upkeep=Upkeep(pool, projector),
         automations=Automations(pool),
-        seen_events=SeenEvents(log, lambda: loop.state),
+        seen_events=SeenEvents(log, lambda: loop.state, loop.wait_position),
         vault=vault,
         passwords=Passwords(pool),
         token_uses=TokenUses(pool),

@@ -97,8 +97,7 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         assert lost(first) == "its time was over"
 
         # The other node dies, and a job of one minute comes: the agent has its trial save before that is over, and leaves.
-        agent = next(iter(slurm.agents().values()))
-        assert agent.environ()["TENUTO_AGENT_ID"] == second
+        agent = next(agent for agent in slurm.agents().values() if agent.environ()["TENUTO_AGENT_ID"] == second)
         slurm.node_dies(agent)
         cluster.wait_for(lambda: bool(lost(second)))
         assert "no heartbeat" in lost(second)

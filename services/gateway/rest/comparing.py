@@ -55,7 +55,8 @@ class Comparing:
     async def diff(self, a: str, b: str) -> DiffView:
         """Of two experiments, of two trials, or of a trial and an experiment's best one. Raises Refused."""
         trials = "-" in a or "-" in b
-        (side_a, trial_a), (side_b, trial_b) = await asyncio.gather(self._side(a, trials), self._side(b, trials))
+        # One after the other, so that the same question gets the same refusal.
+        (side_a, trial_a), (side_b, trial_b) = await self._side(a, trials), await self._side(b, trials)
         found = await self._differences(side_a, side_b)
         results = await self.results(trial_a, trial_b)
         return DiffView(
@@ -67,7 +68,7 @@ class Comparing:
         )
 
     async def differences(self, a: str, b: str) -> list[Difference]:
-        (side_a, _), (side_b, _) = await asyncio.gather(self._side(a, True), self._side(b, True))
+        (side_a, _), (side_b, _) = await self._side(a, True), await self._side(b, True)
         return await self._differences(side_a, side_b)
 
     async def _differences(self, a: Side, b: Side) -> list[Difference]:

@@ -23,8 +23,9 @@ Judge = Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
 
 
 class SeenEvents:
-    def __init__(self, log: EventLog, state: Callable[[], State]) -> None:
-        self._records, self._state = Records(log), state
+    def __init__(self, log: EventLog, state: Callable[[], State], folded: Callable[[int], Awaitable[None]]) -> None:
+        """`folded`: returns when the state has all events up to a position."""
+        self._records, self._state, self._folded = Records(log), state, folded
         self._workspaces: dict[int, str] = {}
 
     def judge(self, subject_now: Callable[[], Subject]) -> Judge:
@@ -33,6 +34,8 @@ class SeenEvents:
 
         async def judged(events: Sequence[Event]) -> Sequence[Event]:
             nonlocal known
+            if events:  # else who was just granted a role would not hear of it, and who lost one would hear more
+                await self._folded(events[-1].position)
             access, subject = self._state().access, subject_now()
             if known is None or known[0] is not access or known[1] != subject:
                 known = access, subject, sight(access, subject)
