@@ -17,7 +17,9 @@ LOOK_SECONDS = 1.0
 DATABASE = "agent.sqlite"
 LOCK = "agent.lock"
 
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PROTOCOL)
+_EMPTIED = "no such table"
+"""SQLite's words where the damage looks like a database without anything: the tables were made when it was opened."""
 _LOST = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 """SQLite's errors after which the file is lost. Not among them: a full disk (training goes on, and reports are tried again)
 and a busy file."""
@@ -28,7 +30,7 @@ def database_problem(error: BaseException, path: Path) -> str | None:
     if not isinstance(error, sqlite3.Error):
         return None
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of the extended code
-    if code in _DAMAGED:
+    if code in _DAMAGED or _EMPTIED in str(error):
         return (
             f"{path} is damaged ({error}). It holds reports that were not recorded yet, which are lost with it; all else is on "
             f"record. Move it away to start the agent with an empty one: mv {path} {path}.damaged"
