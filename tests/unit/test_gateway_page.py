@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tenuto.services.gateway.rest.page import FILES, Page
+from tenuto.services.gateway.rest.page import FILES, SHOWN, Page
 
 
 @pytest.fixture
@@ -101,3 +102,9 @@ async def test_a_checkout_without_the_built_page_says_how_to_build_it(tmp_path: 
         assert answer.status_code == 503
         assert "make page" in answer.text
         assert (await client.get("/assets/index.js")).status_code == 404
+
+
+def test_each_address_of_the_page_is_shown_when_it_is_opened_directly() -> None:
+    routes = (Path(__file__).parents[2] / "page/src/routes.tsx").read_text()
+    named = set(re.findall(r"path: '/([a-z]*)", routes))
+    assert named == SHOWN

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tenuto.services.gateway.rest.transfer import takes_gzip
 
 BUILT = Path(__file__).parents[1] / "page"
-SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "queue", "trials"})
+SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "new", "queue", "trials"})
 """First parts of the addresses that the page shows; it reads the rest of the address itself (page/src/routes.tsx)."""
 FILES = frozenset({"assets", "icon.svg"})
 YEAR_SECONDS = 365 * 24 * 3600
