@@ -88,6 +88,16 @@ class Setup:
                 if committed.sequence >= sequence:
                     return committed
 
+    async def committed(self, *sequences: int) -> Committed:
+        """Sends reports as an agent does: again, whenever it is asked to, until it is told that the last one is committed. What
+        the bus still hands to a receiver that was killed comes later than what follows it, which looks like a gap."""
+        await self.send(*sequences)
+        async with asyncio.timeout(60):
+            while (told := await self.told.get()).sequence < sequences[-1]:
+                if told.resend:
+                    await self.send(*sequences)
+            return told
+
     async def told_to_resend(self) -> Committed:
         async with asyncio.timeout(60):
             while not (committed := await self.told.get()).resend:
