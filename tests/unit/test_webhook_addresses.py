@@ -41,10 +41,22 @@ def test_an_address_in_another_dress_is_the_same_address(address: ipaddress.IPv4
         assert bool(refusal(str(dressed))) == bool(refusal(str(address)))
 
 
+def stands_for(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Itself, and the IPv4 addresses in it: mapped, compatible, NAT64, 6to4, Teredo."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    dressed = ("::ffff:0:0/96", "64:ff9b::/96", "::/96")
+    inside = any(address in ipaddress.IPv6Network(network) for network in dressed) and int(address) > 0xFFFF
+    last = [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)] if inside else []
+    return [address, *last, *([address.sixtofour] if address.sixtofour else []), *(address.teredo or ())]
+
+
+@example(ipaddress.ip_address("64:ff9b::7f00:0"))
+@example(ipaddress.ip_address("2002:7f00:1::"))
 @given(st.ip_addresses())
 def test_what_the_operator_allows_is_allowed_and_nothing_else(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     allowed = allowed_networks("127.0.0.0/8, 10.1.2.3 ,fd00::/8")
-    if any(address.version == network.version and address in network for network in allowed):
+    if any(item.version == network.version and item in network for item in stands_for(address) for network in allowed):
         assert refusal(str(address), allowed) == ""
     else:
         assert refusal(str(address), allowed) == refusal(str(address))
