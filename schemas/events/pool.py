@@ -76,6 +76,33 @@ class AllocationReleased(Pool):
     reason: Reason
 
 
+class CapacityDemand(Model):
+    """Gangs that wait and are alike in what a node must offer them."""
+
+    slots: int
+    """Slots of one gang."""
+    count: int
+    """Number of such gangs."""
+    locality: str = Field(default="any", exclude_if=lambda value: value == "any")
+    """agent: all slots of a gang on one node; rack: on nodes with the same rack label."""
+    device: str = Field(default="", exclude_if=lambda value: not value)
+    """Part of the device's name, in lower case."""
+    labels: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Labels that its agents must have; `runtime:docker` where it names an image."""
+    workspace: str = "default"
+    """Workspace of the first such gang's experiment."""
+    experiment_id: int
+    """Experiment of the first such gang."""
+
+
+@event("CapacityWanted")
+class CapacityWanted(Pool):
+    """Gangs that wait in a pool whose nodes a provisioner starts, and that limits and quotas would let start: those that no free
+    slots, nor slots being freed for them, will serve. The whole of it, in the queue's order; recorded when it changes."""
+
+    demands: tuple[CapacityDemand, ...]
+
+
 @event("SlotsReserved")
 class SlotsReserved(Pool):
     """The trial is next and must wait. Slots that become free are kept for it, and it stays before all others of its priority

@@ -1,0 +1,73 @@
+"""Events about nodes that a provisioner starts and ends. Owner: launcher. Stream: node/<id>.
+
+A node's agent has the node's id as its name, so AgentJoined and AgentLost tell when it is in service.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tenuto.schemas.events.registry import EventData, Reason, event
+
+NodeFailure = Literal["capacity", "quota", "refused", "not_joined", "lost"]
+"""capacity: the provider has none now. quota: it gives us no more. refused: it takes no such request, or the node broke while it
+started. not_joined: the node ran, and no agent came. lost: it is gone though nobody gave it back."""
+
+
+class Node(EventData):
+    OWNER: ClassVar[str] = "launcher"
+    STREAM: ClassVar[str] = "node"
+
+    node_id: str
+    pool: str
+
+    def stream_key(self) -> str:
+        return self.node_id
+
+
+@event("NodeRequested")
+class NodeRequested(Node):
+    """The provider is asked for a node. At most one machine ever has this id."""
+
+    node_type: str
+    group: str
+    """Id of the first node of those that are asked for together; they are had all or none."""
+    slots: int
+    cost_per_hour: float = 0.0
+    reason: Reason
+
+
+@event("NodeStarted")
+class NodeStarted(Node):
+    """The node runs at the provider; its agent has not joined yet."""
+
+    provider_id: str = Field(max_length=300)
+    """Name of the node at the provider: a job, a pod, an instance."""
+
+
+@event("NodeFailed")
+class NodeFailed(Node):
+    """The node will not serve. Whatever is left of it at the provider is ended."""
+
+    failure: NodeFailure
+    message: str = Field(default="", max_length=500)
+    """The provider's words."""
+    retry_at_us: int | None = None
+    """Nodes of this type are not asked for before this time. None: at once."""
+    reason: Reason
+
+
+@event("NodeReleased")
+class NodeReleased(Node):
+    """The node is given back: nothing new begins there, and when nothing runs on it, it is ended."""
+
+    drain: bool = True
+    """False: what runs there saves a checkpoint and goes on elsewhere, now."""
+    reason: Reason
+
+
+@event("NodeEnded")
+class NodeEnded(Node):
+    """The provider has nothing more of a node that was released or had failed."""

@@ -1,0 +1,71 @@
+"""Description of where a pool's nodes come from: the provisioner with its settings, the types of nodes, and the limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.names import NAME_PATTERN
+
+ProvisionerKind = Literal["static", "ssh", "slurm", "kubernetes"]
+"""static: agents are started by people, and the pool's nodes are nobody's business here."""
+NODE_TYPES_MAX = 20
+NODES_MAX = 1_000
+"""Most nodes of one pool."""
+SETTINGS_MAX = 50
+"""Most settings of a provisioner, or of a type of nodes."""
+Settings = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")], Annotated[str, Field(max_length=2_000)]],
+    Field(max_length=SETTINGS_MAX),
+]
+"""Settings of the provisioner's own, such as a partition; its adapter checks their names. No secrets: they are recorded."""
+
+
+class NodeType(Model):
+    """Nodes that are alike. The types of a pool are asked for in their order: a later one if an earlier one cannot be had."""
+
+    name: str = Field(default="default", pattern=NAME_PATTERN)
+    slots: int = Field(default=1, ge=1, le=SLOTS_MAX)
+    """Slots that an agent on such a node offers."""
+    device: str = Field(default="", max_length=100)
+    """Name of its slots' devices as the driver gives it, or "cpu". Empty: not known, so it serves any demand."""
+    labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=50)] = ()
+    """Labels of its agents, each `key=value`."""
+    images: bool = False
+    """True: its agents run trials that name an image."""
+    cost_per_hour: float = Field(default=0.0, ge=0, le=1e6, allow_inf_nan=False)
+    """Price of one node for an hour, in the currency of the limits. 0: nothing."""
+    settings: Settings = {}
+    """Beside the provisioner's settings, and before them."""
+
+
+class Provisioning(Model):
+    """Common fields of PoolProvisioned and the request for it."""
+
+    provisioner: ProvisionerKind = "static"
+    settings: Settings = {}
+    node_types: Annotated[tuple[NodeType, ...], Field(min_length=1, max_length=NODE_TYPES_MAX)] = (NodeType(),)
+    nodes_min: int = Field(default=0, ge=0, le=NODES_MAX)
+    """Nodes that are kept, whether work waits or not."""
+    nodes_max: int = Field(default=10, ge=0, le=NODES_MAX)
+    """Most nodes at once, those that are starting or ending included."""
+    cost_per_hour_max: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
+    """Most that all nodes of the pool may cost per hour. None: no limit."""
+    idle_seconds: float = Field(default=600.0, ge=10, le=604_800, allow_inf_nan=False)
+    """A node without work for so long is given back."""
+    join_seconds: float = Field(default=900.0, ge=10, le=604_800, allow_inf_nan=False)
+    """Time from the start of a node until its agent has joined; a node that takes longer has failed. Waiting in the provider's
+    own queue does not count."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.nodes_min > self.nodes_max:
+            raise ValueError(f"nodes_min ({self.nodes_min}) is more than nodes_max ({self.nodes_max})")
+        names = [item.name for item in self.node_types]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two types of nodes are named {twice[0]}")
+        return self

@@ -1,0 +1,1 @@
+"""Adapters of the launcher: what starts and ends nodes."""

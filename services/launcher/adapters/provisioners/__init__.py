@@ -1,0 +1,91 @@
+"""The port of provisioners: what starts nodes with an agent each, and ends them. One adapter per kind, one contract suite.
+
+An adapter keeps no state of its own: all that it knows of its nodes it reads from the provider, by the tags that it gave them. It
+does not retry, wait or decide; what is to be done follows from the record and from `nodes()`, which the launcher compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from tenuto.schemas.provisioning import NodeType
+
+Phase = Literal["pending", "running", "ended"]
+
+
+class ProvisionerError(Exception):
+    """The provider did not do what it was asked. `str(error)` is one sentence for the user, without secrets.
+
+    `kind`: capacity (it has none now), quota (it gives us no more), refused (it takes no such request: asking again helps
+    nobody), unreachable (whether it did it is not known; `nodes()` will tell).
+    """
+
+    def __init__(self, message: str, kind: Literal["capacity", "quota", "refused", "unreachable"]) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Order:
+    """One node to start."""
+
+    node_id: str
+    """Name of the node and of its agent; no other machine ever has it."""
+    node_type: NodeType
+    environment: Mapping[str, str] = field(repr=False)
+    """Environment variables of its agent: TENUTO_AGENT_ID, TENUTO_JOIN_TOKEN (a secret that admits this one agent), labels,
+    slots. The adapter starts `python -m tenuto.cli agent run` with them."""
+
+
+@dataclass(frozen=True)
+class RealNode:
+    """A node as the provider knows it."""
+
+    node_id: str
+    provider_id: str
+    phase: Phase
+    """pending: it waits in the provider's own queue, or boots. ended: nothing of it runs or is paid for."""
+    detail: str = ""
+    """The provider's words on why it is pending or has ended."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check of a pool's settings."""
+
+    what: str
+    """What was checked, such as `partition gpu`."""
+    problem: str = ""
+    """What is wrong and what to do, as a sentence. Empty: it is well."""
+
+
+class Provisioner(Protocol):
+    """Made for one pool of one cluster; its nodes are tagged with both. Every call is bounded in time (raises ProvisionerError
+    unreachable), and may be broken off."""
+
+    async def check(self) -> Sequence[Finding]:
+        """What is there and what is missing for nodes of this pool (rights, partition, image, quota); starts nothing."""
+        ...
+
+    async def start(self, orders: Sequence[Order]) -> None:
+        """Starts the nodes of one group: all or none, as far as the provider can. Idempotent by node id: an order whose node
+        the provider already has starts nothing. Raises ProvisionerError."""
+        ...
+
+    async def nodes(self) -> Sequence[RealNode]:
+        """All nodes of this pool that the provider has, also two of one id, and those that ended as long as it remembers them.
+        Raises ProvisionerError."""
+        ...
+
+    async def stop(self, node: RealNode) -> None:
+        """Ends the node; its agent is told by SIGTERM, or the provider's own notice, where that can be. One that is gone is no
+        error. Raises ProvisionerError."""
+        ...
+
+    async def logs(self, node: RealNode, lines_max: int) -> str:
+        """Last lines of what the node's agent, or its boot, has printed; empty if there is nothing. Raises ProvisionerError."""
+        ...
+
+    async def close(self) -> None: ...
