@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.assignments import Heartbeat
@@ -46,3 +47,51 @@ class ExpireLease:
     time_us: int
     agent_id: str
     reason: str
+
+
+NodePhase = Literal["pending", "running", "ended"]
+StartTrouble = Literal["capacity", "quota", "refused", "unreachable"]
+
+
+@dataclass(frozen=True)
+class SeenNode:
+    """A node as its provider shows it. Two may have one id, if the provider took an order twice."""
+
+    node_id: str
+    provider_id: str
+    phase: NodePhase
+    """pending: it waits in the provider's own queue, or boots. ended: nothing of it runs or is paid for."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class StartFailure:
+    """The provider's answer to an order to start a node."""
+
+    node_id: str
+    kind: StartTrouble
+    """unreachable: not known whether the node starts. It decides nothing: the next look shows it."""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class LookAtNodes:
+    """All nodes that a provider has for one pool, beside the record."""
+
+    id: UUID
+    time_us: int
+    pool: str
+    generation: int
+    """Number of the pool's settings by which the provider was asked: its nodes of other generations are not judged."""
+    nodes: tuple[SeenNode, ...] | None
+    """None: the provider did not tell, so nothing follows from a node that is missing."""
+    failures: tuple[StartFailure, ...] = ()
+    """Orders that failed since the last look."""
+
+
+@dataclass(frozen=True)
+class TickNodes:
+    """Time has passed: nodes that are idle, or whose agent does not come, are judged, in all pools."""
+
+    id: UUID
+    time_us: int

@@ -1,4 +1,4 @@
-"""State of the launcher: live experiments with their trials, live allocations, and joined agents.
+"""State of the launcher: live experiments with their trials, live allocations, joined agents, and nodes that come and go.
 
 An experiment leaves when the search has ended it, a trial with TrialFinished, an allocation with WorkersExited, an agent with
 AgentLost. So the state grows with live work, not with history; of agents that joined by a token only the pool stays.
@@ -19,6 +19,7 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.record import KnownData, Parent
+from tenuto.services.launcher.state.nodes import ProvisionedPool, check_pool
 
 Phase = Literal["wanted", "paused", "stopped"]
 """wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""
@@ -131,6 +132,8 @@ class State:
     members: Map[str, str] = field(default_factory=Map)
     """Pool that each agent joined for by a token; empty: the agent was revoked. Agents whose credentials came from the operator
     are not among them."""
+    pools: Map[str, ProvisionedPool] = field(default_factory=Map)
+    """Pools whose nodes a provisioner starts, or did, by name."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
@@ -181,6 +184,8 @@ def check(state: State) -> None:
     assert state.on_agent == derived.on_agent, "the index of agents does not fit the allocations"
     assert state.of_trial == derived.of_trial, "the index of trials does not fit the allocations"
     assert state.pauses == derived.pauses, "the index of pauses does not fit the trials"
+    for name in sorted(state.pools):
+        check_pool(name, state.pools[name])
     for agent_id in sorted(state.on_agent):
         held: dict[int, str] = {}
         for allocation_id in state.on_agent[agent_id]:

@@ -1,0 +1,147 @@
+"""Pools whose nodes a provisioner starts, as the launcher knows them: settings, waiting demands, nodes on record, back-offs.
+
+A node leaves the state with NodeEnded. So it grows with the nodes that exist, not with those that ever did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from immutables import Map
+
+from tenuto.schemas.events.pool import CapacityDemand
+from tenuto.schemas.provisioning import NodeType, Provisioning
+
+Ending = Literal["", "released", "failed"]
+FORMER_MAX = 4
+"""Most earlier provisioners of a pool that are remembered, so that their nodes are found and ended; people change them rarely."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine, pod or job on record: requested, and not known to have ended."""
+
+    node_id: str
+    number: int
+    pool: str
+    node_type: NodeType
+    """As it was when the node was requested."""
+    generation: int
+    """Number of the pool's settings by which its provider is asked."""
+    group: str
+    """Node id of the first of those that were requested together."""
+    slots: int
+    cost_per_hour: float
+    requested_at_us: int
+    provider_id: str = ""
+    """Empty: it has not been seen running yet."""
+    started_at_us: int | None = None
+    """Time at which it was first seen running."""
+    joined_at_us: int | None = None
+    """Time at which its agent first joined."""
+    idle_since_us: int | None = None
+    """Time since which its agent has had no allocation. None: it has one, or has not joined."""
+    used: bool = False
+    """True once it had an allocation."""
+    broken: bool = False
+    """True if a node of its group failed before it had joined."""
+    ending: Ending = ""
+    """released: given back, ends when nothing runs on it. failed: what is left of it is ended at once. Neither is used again."""
+    ending_at_us: int = 0
+    drain: bool = True
+    """Of a released one: what runs there ends first."""
+
+    @property
+    def phase(self) -> Literal["requested", "started", "joined", "released", "failed"]:
+        if self.ending:
+            return self.ending
+        if self.joined_at_us is not None:
+            return "joined"
+        return "requested" if self.started_at_us is None else "started"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Gangs that wait."""
+
+    wanted: CapacityDemand
+    since_us: int
+    """Time since which gangs of this kind of this experiment have waited."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Nodes of one type are not asked for until some time, because the last ones could not be had."""
+
+    failures: int
+    """In a row."""
+    until_us: int
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What the agent of the type's last node that joined offers: the truth about what its settings only promise."""
+
+    slots: int
+    devices: tuple[str, ...]
+    """In lower case, each once, sorted."""
+    labels: tuple[str, ...]
+    """With the one that says that it runs images."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Settings of a provisioner, with the number that nodes started by them carry."""
+
+    generation: int
+    provisioning: Provisioning
+
+
+@dataclass(frozen=True)
+class ProvisionedPool:
+    pool: str
+    generation: int
+    provisioning: Provisioning
+    """The newest. static: nothing is requested any more."""
+    former: tuple[Place, ...] = ()
+    """Earlier provisioners or settings of them, newest first: nodes of theirs may exist."""
+    numbers: int = 0
+    """Number of the last node; none is given twice."""
+    nodes: Map[str, Node] = field(default_factory=Map)
+    demands: tuple[Demand, ...] = ()
+    """As the scheduler last said them, in the queue's order."""
+    demands_at_us: int = 0
+    backoffs: Map[str, Backoff] = field(default_factory=Map)
+    """By type."""
+    offered: Map[str, Offered] = field(default_factory=Map)
+    """By type, of those that ever joined under these settings."""
+
+    def in_order(self) -> list[Node]:
+        """All nodes on record, by number."""
+        return sorted(self.nodes.values(), key=_number)
+
+    def place(self, generation: int) -> Place | None:
+        if generation == self.generation:
+            return Place(generation, self.provisioning)
+        return next((place for place in self.former if place.generation == generation), None)
+
+
+def _number(node: Node) -> int:
+    return node.number
+
+
+def check_pool(name: str, pool: ProvisionedPool) -> None:
+    """Assert what must hold after every event."""
+    assert pool.pool == name
+    assert all(place.generation < pool.generation for place in pool.former)
+    assert len(pool.former) <= FORMER_MAX
+    for node_id in sorted(pool.nodes):
+        node = pool.nodes[node_id]
+        assert node.node_id == node_id == f"{name}-{node.number}"
+        assert node.pool == name
+        assert 0 < node.number <= pool.numbers, f"{node_id} has a number that was not given out"
+        assert node.generation <= pool.generation
+        assert bool(node.provider_id) == (node.started_at_us is not None), f"{node_id} runs under no name"
+        assert node.idle_since_us is None or node.joined_at_us is not None, f"{node_id} is idle and has not joined"
+        assert bool(node.ending) == bool(node.ending_at_us), f"{node_id} ends at no time"
