@@ -65,6 +65,8 @@ class NodeReleased(Node):
 
     drain: bool = True
     """False: what runs there saves a checkpoint and goes on elsewhere, now."""
+    retry_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Nodes of this type are not asked for before this time, because nothing ever ran on this one. None: at once."""
     reason: Reason
 
 

@@ -3,7 +3,7 @@
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
 `grants` and `leaving` the scheduler's, `reports` the tracker's, `notices`, `acting`, `deletions` and `limits` the gateway's,
-and `waiting` is what the scheduler answers about its queue.
+`nodes` are the launcher's, and `waiting` is what the scheduler answers about its queue.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tenuto.schemas.sentences import (  # noqa: F401 - they register their rules
     grants,
     leaving,
     limits,
+    nodes,
     notices,
     reports,
     rungs,

@@ -1,4 +1,5 @@
-"""Decisions of the launcher: agents that join and are lost, and the start and end of each allocation's workers."""
+"""Decisions of the launcher: agents that join and are lost, the start and end of each allocation's workers, and nodes that come
+and go (`policies/provisioning`)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Offer
 from tenuto.schemas.events.joining import AgentRevoked
-from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.pool import AllocationGranted, CapacityWanted
+from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
 from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
     EXIT_CODE_INVALID_HYPERPARAMETERS,
@@ -25,8 +27,10 @@ from tenuto.schemas.events.run import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
-from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, LookAtNodes, RecordHeartbeat, RecordReport, TickNodes
 from tenuto.services.launcher.policies.membership import refusal
+from tenuto.services.launcher.policies.provisioning import decisions as provisioning
+from tenuto.services.launcher.policies.provisioning.looks import agents_lost
 from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
 from tenuto.services.launcher.state import Allocation, Part, State
 
@@ -37,7 +41,14 @@ OFFERED = tuple(Offer.model_fields)
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, EndRestartPauses):
         return _ended_pauses(state, cause.time_us)
-    return [_with_pause(state, data, cause.time_us) for data in _decide(state, cause)]
+    if isinstance(cause, LookAtNodes):
+        return provisioning.on_look(state, cause)
+    if isinstance(cause, TickNodes):
+        return provisioning.on_tick(state, cause)
+    if isinstance(cause, Event) and isinstance(cause.data, CapacityWanted | PoolProvisioned | NodeReleaseRequested):
+        return provisioning.on_event(state, cause.data, cause.time_us)
+    decided = [_with_pause(state, data, cause.time_us) for data in _decide(state, cause)]
+    return [*decided, *agents_lost(state, decided, cause.time_us)] if state.pools else decided
 
 
 def _with_pause(state: State, data: EventData, time_us: int) -> EventData:

@@ -23,6 +23,7 @@ OWNER_OF_STREAM = {
     "pool": "scheduler",
     "run": "launcher",
     "agent": "launcher",
+    "node": "launcher",
     "trial": "tracker",
 }
 

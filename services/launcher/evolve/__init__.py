@@ -1,4 +1,5 @@
-"""Folds events into the launcher's state: experiments and their trials here, allocations and agents in `allocations.py`."""
+"""Folds events into the launcher's state: experiments and their trials here, allocations and agents in `allocations.py`, nodes
+that a provisioner starts in `nodes.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from tenuto.kernel.folding import Folds, WithEnvelope, unchanged
 from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, SourceCheckpoint
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
+from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeRequested, NodeStarted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized, CapacityWanted
+from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
 from tenuto.schemas.events.run import (
     GangPartReported,
@@ -38,7 +41,7 @@ from tenuto.schemas.events.trial import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
-from tenuto.services.launcher.evolve import allocations
+from tenuto.services.launcher.evolve import allocations, nodes
 from tenuto.services.launcher.state import Experiment, State, Trial
 from tenuto.services.launcher.state.indexes import put_experiment, put_trial, without_pause
 
@@ -197,19 +200,27 @@ FOLDS: Folds[State] = Folds(
         ValidationReported: allocations.advanced,
         DataRecorded: _data_recorded,
         EnvironmentRecorded: _environment_recorded,
-        AllocationGranted: WithEnvelope(allocations.granted),
+        AllocationGranted: WithEnvelope(nodes.granted),
         AllocationPreempted: allocations.preempted,
         AllocationResized: allocations.resized,
         WorkersStarting: allocations.starting,
         WorkersStarted: allocations.started,
-        WorkersExited: allocations.exited,
-        GangPartReported: allocations.part_reported,
+        WorkersExited: WithEnvelope(nodes.exited),
+        GangPartReported: WithEnvelope(nodes.part_reported),
         GangRendezvousOpened: allocations.rendezvous_opened,
         RestartPauseEnded: allocations.pause_ended,
-        AgentJoined: allocations.joined,
+        AgentJoined: WithEnvelope(nodes.joined),
         AgentLost: allocations.lost,
         AgentEnrolled: allocations.enrolled,
         AgentRevoked: allocations.revoked,
+        PoolProvisioned: nodes.provisioned,
+        CapacityWanted: WithEnvelope(nodes.wanted),
+        NodeReleaseRequested: unchanged,
+        NodeRequested: WithEnvelope(nodes.requested),
+        NodeStarted: WithEnvelope(nodes.started),
+        NodeFailed: WithEnvelope(nodes.failed),
+        NodeReleased: WithEnvelope(nodes.released),
+        NodeEnded: nodes.ended,
     },
 )
 """An event about an experiment, trial or allocation that is not live changes nothing."""

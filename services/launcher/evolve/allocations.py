@@ -20,6 +20,7 @@ from tenuto.schemas.events.trial import CheckpointSaved, ValidationReported
 from tenuto.services.launcher.policies.restarts import setbacks_after
 from tenuto.services.launcher.state import Allocation, Part, State
 from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
+from tenuto.services.launcher.state.nodes import node_has_ended
 
 
 def granted(state: State, data: AllocationGranted, envelope: Envelope) -> State:
@@ -127,10 +128,15 @@ def lost(state: State, data: AgentLost) -> State:
 
 
 def enrolled(state: State, data: AgentEnrolled) -> State:
+    if node_has_ended(state.pools, data.agent_id):
+        return state
     return replace(state, members=state.members.set(data.agent_id, data.pool))
 
 
 def revoked(state: State, data: AgentRevoked) -> State:
+    """The name of a node that has ended is never used again, so it need not be remembered."""
+    if node_has_ended(state.pools, data.agent_id):
+        return state
     return replace(state, members=state.members.set(data.agent_id, ""))
 
 

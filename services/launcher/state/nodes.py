@@ -15,7 +15,11 @@ from tenuto.schemas.provisioning import NodeType, Provisioning
 
 Ending = Literal["", "released", "failed"]
 FORMER_MAX = 4
-"""Most earlier provisioners of a pool that are remembered, so that their nodes are found and ended; people change them rarely."""
+"""Most earlier provisioners of a pool that are remembered beyond those with nodes on record, so that nodes of theirs that nobody
+knows of are found and ended; people change them rarely."""
+
+DIGITS_MAX = 12
+"""Most digits of a node's number."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,6 @@ class Offered:
     slots: int
     devices: tuple[str, ...]
     """In lower case, each once, sorted."""
-    labels: tuple[str, ...]
-    """With the one that says that it runs images."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class ProvisionedPool:
     """Earlier provisioners or settings of them, newest first: nodes of theirs may exist."""
     numbers: int = 0
     """Number of the last node; none is given twice."""
+    numbers_before: int = 0
+    """Numbers up to this one are in the names of agents that were there before the pool had a provisioner."""
+    numbers_passed: tuple[int, ...] = ()
+    """Later ones that were passed over, because an agent that people started has the name; ascending."""
     nodes: Map[str, Node] = field(default_factory=Map)
     demands: tuple[Demand, ...] = ()
     """As the scheduler last said them, in the queue's order."""
@@ -131,17 +137,33 @@ def _number(node: Node) -> int:
     return node.number
 
 
+def pool_and_number(node_id: str) -> tuple[str, int]:
+    """The parts of a node's id; number 0: it is none."""
+    pool, _, number = node_id.rpartition("-")
+    plain = number.isascii() and number.isdecimal() and not number.startswith("0") and len(number) <= DIGITS_MAX
+    return (pool, int(number)) if plain else (node_id, 0)
+
+
+def node_has_ended(pools: Map[str, ProvisionedPool], agent_id: str) -> bool:
+    """True if this was the name of a node that is not on record any more."""
+    name, number = pool_and_number(agent_id)
+    pool = pools.get(name)
+    if pool is None or not pool.numbers_before < number <= pool.numbers:
+        return False
+    return agent_id not in pool.nodes and number not in pool.numbers_passed
+
+
 def check_pool(name: str, pool: ProvisionedPool) -> None:
     """Assert what must hold after every event."""
     assert pool.pool == name
     assert all(place.generation < pool.generation for place in pool.former)
-    assert len(pool.former) <= FORMER_MAX
+    assert pool.numbers_before <= pool.numbers
     for node_id in sorted(pool.nodes):
         node = pool.nodes[node_id]
         assert node.node_id == node_id == f"{name}-{node.number}"
         assert node.pool == name
-        assert 0 < node.number <= pool.numbers, f"{node_id} has a number that was not given out"
+        assert pool.numbers_before < node.number <= pool.numbers, f"{node_id} has a number that was not given out"
+        assert pool.place(node.generation) is not None, f"{node_id} has a provisioner that is forgotten"
         assert node.generation <= pool.generation
         assert bool(node.provider_id) == (node.started_at_us is not None), f"{node_id} runs under no name"
         assert node.idle_since_us is None or node.joined_at_us is not None, f"{node_id} is idle and has not joined"
-        assert bool(node.ending) == bool(node.ending_at_us), f"{node_id} ends at no time"

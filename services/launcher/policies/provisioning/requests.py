@@ -1,0 +1,256 @@
+"""Packs the demands of one pool, in the queue's order, on nodes that come or are idle, and finds which nodes are missing. Pure.
+
+A gang is had whole or asks for nothing. One that no number of nodes within the limits could serve is passed over. One that the
+limits leave no room for at present holds back all requests behind it: else small gangs would take every node that ends, and a
+large one would wait for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tenuto.schemas.events.pool import CapacityDemand
+from tenuto.schemas.provisioning import NodeType
+from tenuto.services.launcher.policies.provisioning.backoff import waits
+from tenuto.services.launcher.policies.provisioning.offers import Offer, nodes_for, of_agent, of_type, slots_of
+from tenuto.services.launcher.policies.provisioning.rooms import Room, Rooms
+from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.nodes import Demand, Node, ProvisionedPool
+
+SETTLE_SECONDS = 30.0
+"""The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
+COST_TOLERANCE = 1e-9
+"""Part of the limit by which a sum of costs may be above it, because sums of prices are not exact."""
+
+
+class Request(NamedTuple):
+    """Nodes that are asked for together."""
+
+    node_type: NodeType
+    offer: Offer
+    nodes: int
+    demand: CapacityDemand
+    slots_coming: int
+    """Slots that the gang has already."""
+    types_passed: int
+
+
+class Blocked(NamedTuple):
+    """The first gang that the limits leave no room for at present."""
+
+    demand: Demand
+    node_type: NodeType
+    nodes: int
+    """Nodes that it needs."""
+
+
+@dataclass
+class Packing:
+    """Result of one pass."""
+
+    rooms: list[Room]
+    requests: list[Request] = field(default_factory=list)
+    blocked: Blocked | None = None
+
+    def wanted(self) -> frozenset[str]:
+        """Nodes that a waiting gang counts on."""
+        return frozenset([room.node_id for room in self.rooms if room.wanted])
+
+
+class Limits:
+    """What the limits leave, counted down while nodes are requested."""
+
+    def __init__(self, pool: ProvisionedPool) -> None:
+        settings = pool.provisioning
+        self.nodes_max, self.cost_max = settings.nodes_max, settings.cost_per_hour_max
+        self.nodes = len(pool.nodes)
+        self.cost = sum([node.cost_per_hour for node in pool.in_order()])
+
+    def allow(self, count: int, cost_each: float) -> bool:
+        return self._within(self.nodes + count, self.cost + count * cost_each)
+
+    def could_allow(self, count: int, cost_each: float) -> bool:
+        """True if the pool could have so many such nodes and no others."""
+        return self._within(count, count * cost_each)
+
+    def _within(self, nodes: int, cost: float) -> bool:
+        return nodes <= self.nodes_max and (self.cost_max is None or cost <= self.cost_max * (1 + COST_TOLERANCE))
+
+    def take(self, count: int, cost_each: float) -> None:
+        self.nodes += count
+        self.cost += count * cost_each
+
+
+def pack(state: State, pool: ProvisionedPool, now_us: int) -> Packing:
+    return _Pass(state, pool, now_us).run()
+
+
+class _Pass:
+    def __init__(self, state: State, pool: ProvisionedPool, now_us: int) -> None:
+        self._pool, self._now_us = pool, now_us
+        coming, idle = _rooms_of(state, pool, now_us)
+        self._coming, self._idle = Rooms(coming), Rooms(idle)
+        self._packing = Packing([*coming, *idle])
+        self._limits = Limits(pool)
+        self._types = [(item, of_type(pool, item)) for item in pool.provisioning.node_types]
+        if pool.provisioning.provisioner == "static":
+            self._types = []
+
+    def run(self) -> Packing:
+        for demand in self._pool.demands:
+            left = demand.wanted.count
+            while left > 0:
+                served = self._serve(demand, left)
+                left -= served
+                if not served:
+                    break  # The others of this kind would fare alike.
+        return self._packing
+
+    def _serve(self, demand: Demand, count: int) -> int:
+        """Finds slots for some of these gangs; returns their number."""
+        wanted = demand.wanted
+        device, labels, slots = wanted.device, wanted.labels, slots_of(wanted)
+        if held := self._coming.hold(device, labels, slots, count):
+            return held
+        if wanted.locality == "agent":
+            return self._ask(demand, 0, "")
+        for rack in self._coming.racks(device, labels) if wanted.locality == "rack" else [""]:
+            coming = self._coming.free(device, labels, rack)
+            if coming >= slots:
+                self._coming.spread(device, labels, slots, rack)
+                return 1
+            if coming and coming + self._idle_for(wanted, rack) >= slots:
+                self._take(wanted, slots, rack)
+                return 1
+        if wanted.locality == "rack":
+            return self._ask_in_racks(demand)
+        return self._ask(demand, self._coming.free(device, labels) + self._idle_for(wanted, ""), "")
+
+    def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
+        """Free slots of idle nodes that count for the gang. If they alone would do and the scheduler does not use them, there is
+        a reason that is not known here, and they count for nothing."""
+        free = self._idle.free(wanted.device, wanted.labels, rack)
+        return free if free < slots_of(wanted) else 0
+
+    def _take(self, wanted: CapacityDemand, slots: int, rack: str) -> None:
+        """Slots of nodes that come first, and the rest of idle ones."""
+        coming = min(slots, self._coming.free(wanted.device, wanted.labels, rack))
+        idle = min(slots - coming, self._idle_for(wanted, rack))
+        if coming:
+            self._coming.spread(wanted.device, wanted.labels, coming, rack)
+        if idle:
+            self._idle.spread(wanted.device, wanted.labels, idle, rack)
+
+    def _ask_in_racks(self, demand: Demand) -> int:
+        wanted = demand.wanted
+        racks = sorted({offer.rack for _, offer in self._types if nodes_for(offer, wanted)})
+        for rack in racks:
+            there = self._coming.free(wanted.device, wanted.labels, rack) + self._idle_for(wanted, rack) if rack else 0
+            if self._ask(demand, there, rack, last=rack == racks[-1]):
+                return 1
+        return 0
+
+    def _ask(self, demand: Demand, there: int, rack: str, *, last: bool = True) -> int:
+        """Requests the nodes that one gang misses beside the slots that it has. Returns 1 if it has all now."""
+        wanted, limits, passed = demand.wanted, self._limits, 0
+        slots, hindered = slots_of(wanted), None
+        for node_type, offer in self._types:
+            whole = nodes_for(offer, wanted)
+            if not whole or (wanted.locality == "rack" and offer.rack != rack):
+                continue
+            if not limits.could_allow(whole, node_type.cost_per_hour):
+                continue
+            count = 1 if whole == 1 else -(-(slots - there) // offer.slots)
+            if waits(self._pool, node_type.name, self._now_us):
+                passed += 1
+            elif self._packing.blocked is not None or not limits.allow(count, node_type.cost_per_hour):
+                passed += 1
+                hindered = hindered or Blocked(demand, node_type, count)
+            else:
+                self._request(wanted, node_type, offer, count, there if whole > 1 else 0, rack, passed)
+                return 1
+        if hindered is not None and last and self._packing.blocked is None:
+            self._packing.blocked = hindered
+        return 0
+
+    def _request(
+        self, wanted: CapacityDemand, node_type: NodeType, offer: Offer, count: int, there: int, rack: str, passed: int
+    ) -> None:
+        slots = slots_of(wanted)
+        if there:
+            self._take(wanted, there, rack)
+        self._limits.take(count, node_type.cost_per_hour)
+        self._packing.requests.append(Request(node_type, offer, count, wanted, there, passed))
+        left = slots - there
+        for _ in range(count):
+            taken = min(left, offer.slots)
+            left -= taken
+            # Its rest serves what waits behind. A name is given when the request is recorded.
+            self._coming.add(Room("", offer, offer.slots - taken, self._next_order()))
+
+    def _next_order(self) -> int:
+        self._orders += 1
+        return self._orders
+
+    _orders = 1 << 62
+    """After all rooms of nodes on record."""
+
+
+def _rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Room], list[Room]]:
+    """(nodes that are coming, and those that came a moment ago; nodes and other agents that are idle)."""
+    coming: list[tuple[int, Room]] = []
+    idle: list[Room] = []
+    for node in pool.in_order():
+        if node.ending:
+            continue
+        if node.joined_at_us is None:
+            offer = of_type(pool, node.node_type)
+            offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
+            coming.append((1 if node.started_at_us is not None else 2, Room(node.node_id, offer, offer.slots, node.number)))
+        elif now_us - node.joined_at_us < SETTLE_SECONDS * 1e6:
+            if (room := _room_of(state, node.node_id, node.number)) is not None:
+                coming.append((0, room))
+        elif node.idle_since_us is not None and (room := _room_of(state, node.node_id, node.number)) is not None:
+            idle.append(room)
+    idle.extend(_others(state, pool))
+    # Those that are nearest to service first, so that the last ones are left over if fewer are needed.
+    ranked = sorted(coming, key=lambda entry: (entry[0], entry[1].order))
+    return [replace(room, order=at) for at, (_, room) in enumerate(ranked)], idle
+
+
+def _room_of(state: State, agent_id: str, order: int) -> Room | None:
+    """Free slots of an agent in service; None where nothing new begins."""
+    agent = state.agents.get(agent_id)
+    if agent is None or agent.leaving:
+        return None
+    used = 0
+    for allocation_id in state.on_agent.get(agent_id, ()):
+        used += sum([len(part.slot_ids) for part in state.allocations[allocation_id].slots if part.agent_id == agent_id])
+    offer = of_agent(agent)
+    return Room(agent_id, offer, max(0, offer.slots - used), order)
+
+
+def _others(state: State, pool: ProvisionedPool) -> list[Room]:
+    """Idle agents of the pool that people started."""
+    found: list[Room] = []
+    for agent_id in sorted(state.agents):
+        if state.agents[agent_id].pool == pool.pool and agent_id not in pool.nodes and agent_id not in state.on_agent:
+            room = _room_of(state, agent_id, (1 << 61) + len(found))
+            if room is not None:
+                found.append(room)
+    return found
+
+
+def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand) -> bool:
+    """True if the node could serve a gang of this kind, alone or with others like it."""
+    agent = state.agents.get(node.node_id)
+    return nodes_for(of_type(pool, node.node_type) if agent is None else of_agent(agent), demand) > 0
+
+
+def next_node_id(state: State, pool: ProvisionedPool, taken: int) -> str:
+    """Id of the next node after those up to number `taken`; a name that an agent has is passed over."""
+    number = taken + 1
+    while f"{pool.pool}-{number}" in state.agents or f"{pool.pool}-{number}" in state.members:
+        number += 1
+    return f"{pool.pool}-{number}"
