@@ -1,0 +1,45 @@
+"""Decisions about nodes follow from the log; where no pool has a provisioner, the launcher decides as before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.services.launcher.commands import TickNodes
+from tenuto.services.launcher.core import LauncherCore
+from tests.support import histories
+from tests.support.nodes_driver import NodesDriver, demand
+
+
+@pytest.mark.parametrize("name", histories.names())
+def test_recorded_histories_without_provisioners_are_decided_as_they_were(name: str) -> None:
+    """So the rule version of before stays."""
+    core, history = LauncherCore(), histories.read(name)
+    verdict = verify_decisions(core, history)
+    assert verdict.ok, verdict.divergences[0]
+    assert core.rule_version == 2
+    state = fold(core, history)
+    assert not state.pools
+    assert core.decide(state, TickNodes(history[0].id, 10**18)) == []
+
+
+def test_decisions_on_the_queue_and_on_peoples_words_are_made_again_from_the_log() -> None:
+    run = NodesDriver(node_types=[{"slots": 2}, {"name": "b", "slots": 4}], nodes_max=6)
+    run.want(demand(5), demand(2, count=3, experiment=2))
+    run.look((1, 2), failures=[(3, "capacity")])
+    run.want(demand(5), demand(2, count=4, experiment=2))
+    run.join(1)
+    item = run.grant(1)
+    run.pass_time(700)
+    run.release(1)
+    run.want(demand(2, count=9))
+    run.leave(item, 1)
+    run.lose(1)
+    run.provision(node_types=[{"slots": 2}], nodes_max=2)
+    run.provision(provisioner="kubernetes", nodes_min=1)
+    run.look((), generation=1)
+    verdict = verify_decisions(run.core, run.log)
+    assert verdict.ok, verdict.divergences[0]
+    assert verdict.decisions >= 10
+    assert run.core.dump(fold(run.core, run.log)) == run.core.dump(run.state)
+    assert run.core.dump(run.core.load(run.core.dump(run.state))) == run.core.dump(run.state)
