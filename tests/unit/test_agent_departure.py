@@ -52,6 +52,22 @@ def test_an_agent_without_work_for_long_announces_its_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "changes", "by_signal", "workers_seconds"),
+    [
+        (0.0, {}, False, 20.0),
+        (HOUR, {}, True, 20.0),
+        (0.0, {"leave_signal_seconds": 145.0}, True, 135.0),
+        (HOUR, {"leave_signal_seconds": 5.0}, True, 0.0),
+    ],
+)
+def test_sigterm_means_the_end_where_the_agent_knows_it_or_is_told(
+    seconds: float, changes: dict[str, float], by_signal: bool, workers_seconds: float
+) -> None:
+    departure = make(ManualClock(), seconds, **changes)
+    assert (departure.by_signal, departure.signal_seconds_max) == (by_signal, workers_seconds)
+
+
+@pytest.mark.parametrize(
     ("seconds", "changes", "said"),
     [
         (200.0, {}, "200 s from now, and nothing begins in its last 300 s: give it more time"),

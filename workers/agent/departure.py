@@ -25,8 +25,8 @@ HEARD_MIN = 2
 """Answered heartbeats with the last step after which an agent without work may end: what was granted before the step arrived has
 come with the second answer."""
 SIGNAL_SECONDS_MAX = 20.0
-"""Time that workers get after a signal to end before they are told by the agent itself, which takes up to 10 s more: Slurm kills
-30 s after its signal (KillWait)."""
+"""Time that workers get after SIGTERM to end before they are told by the agent itself, which takes up to 10 s more, where no
+setting says otherwise: Slurm kills 30 s after its signal (KillWait)."""
 STOP_SECONDS = 10.0
 """Part of the time to save that is kept for the agent's own end, should workers not have left by then."""
 STEPS: tuple[Leaving, ...] = ("", "soon", "now")
@@ -74,8 +74,14 @@ class Departure:
 
     @property
     def by_signal(self) -> bool:
-        """True: SIGTERM means that the agent's time ends, as it does for the job of a batch system."""
-        return self.leaves_at_us is not None
+        """True: SIGTERM means that the agent's time ends, as it does for the job of a batch system, or for a pod."""
+        return self.leaves_at_us is not None or self._settings.leave_signal_seconds > 0
+
+    @property
+    def signal_seconds_max(self) -> float:
+        """Time that workers get after SIGTERM to end before they are told by the agent itself."""
+        given = self._settings.leave_signal_seconds
+        return max(0.0, given - STOP_SECONDS) if given > 0 else SIGNAL_SECONDS_MAX
 
     def announce(self, step: Leaving, seconds_max: float | None = None) -> None:
         """Takes a step, unless it was taken. `seconds_max`: time from now after which workers that are left are ended; by

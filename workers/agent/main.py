@@ -13,7 +13,6 @@ from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.joining import EXIT_REVOKED
 from tenuto.workers.agent.app import AgentApp, AgentError
-from tenuto.workers.agent.departure import SIGNAL_SECONDS_MAX
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
 from tenuto.workers.agent.joining import Joined, NotJoined, settings_of
 from tenuto.workers.agent.membership import Membership
@@ -40,7 +39,7 @@ def main() -> None:
     """Runs the agent. SIGTERM, SIGINT: workers save and leave, then the agent. SIGHUP: the agent leaves, and workers go on
     until the next agent on the same directory finds them (for an upgrade). A kill -9 is like SIGHUP. SIGUSR1: the agent's time
     ends (its batch system wants the node back): what runs saves and goes on elsewhere, and the agent leaves. So does SIGTERM
-    where the agent knows its end."""
+    where the agent knows its end, or its settings say that the signal means it (a pod)."""
     try:
         settings, joined = settings_of(Settings.from_environment())
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -66,7 +65,7 @@ async def _run(settings: Settings, joined: Joined | None) -> None:
         if number == signal.SIGUSR1:
             app.departure.announce("now")
         elif number == signal.SIGTERM and app.departure.by_signal:
-            app.departure.announce("now", SIGNAL_SECONDS_MAX)
+            app.departure.announce("now", app.departure.signal_seconds_max)
         elif not received.done():
             received.set_result(number)
 

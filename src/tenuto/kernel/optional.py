@@ -29,6 +29,7 @@ EXTRAS = {
     "pyarrow": "frames",
     "apprise": "apprise",
     "docker": "docker",
+    "kubernetes_asyncio": "kubernetes",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
@@ -39,6 +40,7 @@ USED_BY = {
     "tenuto.workers.determined.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
+    "tenuto.services.launcher.adapters.provisioners.kubernetes": ("kubernetes_asyncio",),
 }
 """Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
 and its like) import these parts."""

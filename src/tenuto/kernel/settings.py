@@ -168,6 +168,9 @@ class Settings:
     """Time before an agent's end at which what runs is told to save and go on elsewhere: a large checkpoint takes a minute."""
     leave_closed_seconds: float = 300.0
     """Time before an agent's end from which nothing new begins there: a trial that had less would hardly get beyond its start."""
+    leave_signal_seconds: float = 0.0
+    """Time from SIGTERM until an agent is killed, where that signal means its end, as for a pod: its trials save within it and
+    go on elsewhere. 0: SIGTERM means that only where the agent knows its end, and then 20 s."""
     leave_idle_seconds: float = 0.0
     """Time without work after which an agent ends by itself, so that a batch system can give its node to others. 0: never."""
     auxiliary_trials_max: int = 100

@@ -1,0 +1,237 @@
+"""Nodes as pods: the port of provisioners on Kubernetes. Needs the extra `kubernetes`.
+
+A node is one pod, whose name follows from the cluster and the node's id: Kubernetes itself keeps a second one from starting.
+Whoever reconciles asks `nodes()` every few seconds, so nothing is watched here: a watch would only make a later answer sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tenuto.schemas.provisioning import Provisioning
+from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
+from tenuto.services.launcher.adapters.provisioners.kubernetes import checks, manifests, pods
+from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
+    Document,
+    Door,
+    Refusal,
+    Unreachable,
+    open_door,
+)
+from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
+    BadSetting,
+    PodSettings,
+    connection_of,
+    pod_of,
+)
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS_MAX = 120.0
+"""Longest time for the pods of one group: at a slow API server's 200 ms each, several hundred."""
+TOGETHER_MAX = 8
+"""Most requests of one group at once: API servers limit each client, and others use it, too."""
+PAGE_PODS = 500
+"""Pods in one answer, as kubectl asks for them."""
+PAGES_MAX = 20
+"""Most pages: ten times what a pool may have."""
+ENDED_SECONDS_MAX = 3_600.0
+"""Time for which a pod that has ended is kept, so that its end and its log can be seen; Kubernetes would keep it for ever."""
+ENDED_DELETED_MAX = 20
+"""Most ended pods that are deleted after one answer, so that `nodes` stays quick."""
+LOG_BYTES_MAX = 1 << 20
+"""Most of a pod's log that is read."""
+
+
+class KubernetesProvisioner:
+    """For one pool of one cluster."""
+
+    def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
+        """`secrets_directory`: where a kubeconfig is read from."""
+        self._cluster, self._pool, self._provisioning, self._secrets = cluster, pool, provisioning, secrets_directory
+        self._open: Door | None = None
+        self._opening = asyncio.Lock()
+
+    async def check(self) -> Sequence[Finding]:
+        try:
+            kinds = [(node_type, pod_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]
+            door = await self._door()
+        except (BadSetting, ProvisionerError) as error:
+            return [Finding("settings", str(error))]
+        return await checks.findings(door, self._cluster, self._pool, kinds)
+
+    async def start(self, orders: Sequence[Order]) -> None:
+        prepared = [(order, self._pod_settings(order)) for order in orders]
+        door = await self._door()
+        slots, begun = asyncio.Semaphore(TOGETHER_MAX), set[str]()
+
+        async def one(order: Order, settings: PodSettings) -> None:
+            async with slots:
+                await self._start_one(door, order, settings, begun)
+
+        tasks = [asyncio.create_task(one(order, settings)) for order, settings in prepared]
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+        except TimeoutError:
+            done = [
+                ProvisionerError(f"Kubernetes did not start {len(orders)} pods within {START_SECONDS_MAX:.0f} s.", "unreachable")
+            ]
+        failures = [item for item in done if isinstance(item, BaseException)]
+        if failures:
+            await self._take_back(door, sorted(begun))
+            raise _worst(failures)
+
+    async def nodes(self) -> Sequence[RealNode]:
+        door = await self._door()
+        try:
+            found = await self._list(door)
+        except (Refusal, Unreachable) as error:
+            raise error.error(f"list the pods of pool {self._pool} in namespace {door.namespace}") from error
+        await self._tidy(door, found)
+        return [pods.node_of(pod) for pod in found]
+
+    async def stop(self, node: RealNode) -> None:
+        door = await self._door()
+        namespace, name = pods.place_of(node.provider_id)
+        try:
+            await _delete(door, namespace, name)
+        except (Refusal, Unreachable) as error:
+            raise error.error(f"delete pod {name}") from error
+
+    async def logs(self, node: RealNode, lines_max: int) -> str:
+        door = await self._door()
+        namespace, name = pods.place_of(node.provider_id)
+        try:
+            found = await door.pod_log(namespace, name, max(1, lines_max), LOG_BYTES_MAX)
+        except Refusal as error:
+            if error.status in (400, 404):  # 400: its container has not started yet
+                return ""
+            raise error.error(f"show the log of pod {name}") from error
+        except Unreachable as error:
+            raise error.error(f"show the log of pod {name}") from error
+        return found.decode(errors="replace")
+
+    async def close(self) -> None:
+        door, self._open = self._open, None
+        if door is not None:
+            await door.close()
+
+    def _pod_settings(self, order: Order) -> PodSettings:
+        """Raises ProvisionerError."""
+        try:
+            return pod_of(self._provisioning, order.node_type)
+        except BadSetting as error:
+            raise ProvisionerError(str(error), "refused") from error
+
+    async def _door(self) -> Door:
+        """Raises ProvisionerError."""
+        async with self._opening:
+            if self._open is None:
+                try:
+                    connection = connection_of(self._provisioning)
+                except BadSetting as error:
+                    raise ProvisionerError(str(error), "refused") from error
+                self._open = await open_door(connection, self._secrets)
+            return self._open
+
+    async def _start_one(self, door: Door, order: Order, settings: PodSettings, begun: set[str]) -> None:
+        """Adds to `begun` the name of a pod that this call may have created. Raises ProvisionerError."""
+        body = manifests.pod(self._cluster, self._pool, order, settings)
+        name = body["metadata"]["name"]
+        begun.add(name)
+        try:
+            made = await door.create_pod(body)
+        except Unreachable as error:
+            raise error.error(f"start pod {name}") from error
+        except Refusal as error:
+            begun.discard(name)
+            found = await self._found(door, name, order) if _may_be_there(error) else None
+            if found is None:
+                raise error.error(f"start pod {name}") from error
+            made = found
+        if pods.is_ended(made) or made["metadata"].get("deletionTimestamp"):
+            return
+        # Also for a pod that was found: whoever created it may have been killed before its Secret was there.
+        try:
+            await door.create_secret(manifests.secret(self._cluster, self._pool, order, made["metadata"]["uid"]))
+        except Refusal as error:
+            if error.status == 409 and error.reason == "AlreadyExists":
+                return
+            # Its message is left out: it may quote what it refuses.
+            raise Refusal(error.status, error.reason, error.message if error.status == 403 else "").error(
+                f"take the Secret of pod {name}"
+            ) from None
+        except Unreachable as error:
+            raise error.error(f"take the Secret of pod {name}") from error
+
+    async def _found(self, door: Door, name: str, order: Order) -> Document | None:
+        """The pod that has the name already. Raises ProvisionerError."""
+        try:
+            made = await door.read_pod(name)
+        except (Refusal, Unreachable) as error:
+            if isinstance(error, Refusal) and error.status in (403, 404):
+                return None
+            raise error.error(f"show pod {name}") from error
+        if pods.node_id_of(made) != order.node_id:
+            raise ProvisionerError(
+                f"Pod {name} in namespace {door.namespace} is not a node of this cluster: delete it, or set another namespace.",
+                "refused",
+            )
+        return made
+
+    async def _take_back(self, door: Door, names: Sequence[str]) -> None:
+        """Deletes what was begun of a group. What cannot be deleted now is found by `nodes`."""
+        results = await asyncio.gather(*(_delete(door, door.namespace, name) for name in names), return_exceptions=True)
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, (Refusal, Unreachable)):
+                logger.warning("pod %s of a group that did not start could not be deleted: %s", name, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _list(self, door: Door) -> list[Document]:
+        """Raises Refusal and Unreachable."""
+        selector, after, found = manifests.selector_of(self._cluster, self._pool), "", list[Document]()
+        for _ in range(PAGES_MAX):
+            page = await door.list_pods(selector, PAGE_PODS, after)
+            found += page.get("items") or []
+            after = str((page.get("metadata") or {}).get("continue") or "")
+            if not after:
+                return found
+        raise Unreachable(f"{door.address} has more than {PAGES_MAX * PAGE_PODS} pods of pool {self._pool}")
+
+    async def _tidy(self, door: Door, found: Sequence[Document]) -> None:
+        """Deletes pods that ended long ago, as Kubernetes does for those of Jobs. What fails is done after a later answer."""
+        before = time.time() - ENDED_SECONDS_MAX
+        old = [pod for pod in found if pods.is_ended(pod) and (ended := pods.finished_at(pod)) is not None and ended < before]
+        for pod in old[:ENDED_DELETED_MAX]:
+            namespace, name = pods.place_of(pods.provider_id_of(pod))
+            try:
+                await _delete(door, namespace, name)
+            except (Refusal, Unreachable) as error:
+                logger.info("pod %s, which has ended, could not be deleted: %s", name, error)
+                return
+
+
+def _may_be_there(error: Refusal) -> bool:
+    """Quota is counted before the name is looked at, so a pod that is there already may be refused for it."""
+    return (error.status == 409 and error.reason == "AlreadyExists") or error.kind() == "quota"
+
+
+async def _delete(door: Door, namespace: str, name: str) -> None:
+    """With the grace that the pod itself names. Raises Refusal and Unreachable."""
+    try:
+        await door.delete_pod(namespace, name)
+    except Refusal as error:
+        if error.status != 404:
+            raise
+
+
+def _worst(failures: Sequence[BaseException]) -> BaseException:
+    """The one that says most: first what no later try would change."""
+    order = {"refused": 0, "quota": 1, "capacity": 2, "unreachable": 3}
+    return min(failures, key=lambda item: order[item.kind] if isinstance(item, ProvisionerError) else -1)

@@ -1,0 +1,179 @@
+"""A node as Kubernetes is told of it: a pod, and a Secret with the environment of its agent. Nothing is asked or done here.
+
+The pod comes first, and the Secret belongs to it (ownerReference), so whoever deletes the pod deletes the Secret, also if the
+launcher was killed between the two. Until the Secret is there the container does not start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from tenuto.services.launcher.adapters.provisioners import Order
+from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import PodSettings
+
+Document = dict[str, Any]
+CLUSTER, POOL, NODE = "tenuto.dev/cluster", "tenuto.dev/pool", "tenuto.dev/node"
+"""Labels of everything that belongs to a node. Their values are shortened where Kubernetes allows less than a name of Tenuto; the
+annotation of the name NODE has the whole id."""
+LABEL_MAX = 63
+NAME_MAX = 63
+"""A pod's name is its host's name, too."""
+HASH_CHARACTERS = 10
+CONTAINER = "agent"
+DIRECTORY = "/var/lib/tenuto/agent"
+"""Directory of the agent, on a disk that ends with the pod."""
+MARGIN_SECONDS = 5
+"""Part of the pod's grace that the agent does not count on: the notice takes a moment, and so does its own end."""
+ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE")
+"""What an agent needs to run trials as another account (docs/security.md)."""
+
+
+def name_of(cluster: str, node_id: str) -> str:
+    """Name of the pod and its Secret. Always the same for a node, so that it cannot be started twice; clusters that share a
+    namespace do not meet."""
+    return _short(node_id.lower(), f"{cluster}\0{node_id}", r"[^a-z0-9]+", "-", NAME_MAX)
+
+
+def label_of(text: str) -> str:
+    """Value of a label: the text itself if it can be one."""
+    if len(text) <= LABEL_MAX and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text):
+        return text
+    return _short(text, text, r"[^A-Za-z0-9_.-]+", "-", LABEL_MAX)
+
+
+def _short(text: str, whole: str, others: str, replacement: str, characters_max: int) -> str:
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:HASH_CHARACTERS]
+    kept = re.sub(others, replacement, text)[: characters_max - HASH_CHARACTERS - 1].strip("-_.")
+    return f"{kept}-{digest}" if kept else f"n-{digest}"
+
+
+def selector_of(cluster: str, pool: str) -> str:
+    return f"{CLUSTER}={label_of(cluster)},{POOL}={label_of(pool)}"
+
+
+def labels_of(cluster: str, pool: str, node_id: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "tenuto-agent",
+        "app.kubernetes.io/managed-by": "tenuto",
+        CLUSTER: label_of(cluster),
+        POOL: label_of(pool),
+        NODE: label_of(node_id),
+    }
+
+
+def secret(cluster: str, pool: str, order: Order, pod_uid: str) -> Document:
+    """Environment of the agent. All of it: what of it is secret is for those to know who made it."""
+    name = name_of(cluster, order.node_id)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "labels": labels_of(cluster, pool, order.node_id),
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid}],
+        },
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": dict(order.environment),
+    }
+
+
+def pod(cluster: str, pool: str, order: Order, settings: PodSettings) -> Document:
+    name = name_of(cluster, order.node_id)
+    spec: Document = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": settings.grace_seconds,
+        "securityContext": _account(settings),
+        "containers": [_container(order, settings, name)],
+        "volumes": _volumes(settings),
+    }
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": item} for item in settings.image_pull_secrets]
+    if settings.node_selector:
+        spec["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        spec["tolerations"] = [_toleration(item.key, item.value, item.effect) for item in settings.tolerations]
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    if settings.runtime_class:
+        spec["runtimeClassName"] = settings.runtime_class
+    # An autoscaler of machines takes none away under a pod that works; Tenuto itself gives back those without work.
+    annotations = {NODE: order.node_id, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    metadata = {"name": name, "labels": labels_of(cluster, pool, order.node_id), "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _account(settings: PodSettings) -> Document:
+    user = 0 if settings.worker_user else settings.run_as_user
+    return {
+        "runAsNonRoot": user != 0,
+        "runAsUser": user,
+        "runAsGroup": settings.run_as_user,
+        "fsGroup": settings.run_as_user,
+        "fsGroupChangePolicy": "OnRootMismatch",  # or each start would walk through all files of a claim
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container(order: Order, settings: PodSettings, secret_name: str) -> Document:
+    capabilities: Document = {"drop": ["ALL"]}
+    if settings.worker_user:
+        capabilities["add"] = list(ROOT_CAPABILITIES)
+    own = {
+        "TENUTO_AGENT_DIRECTORY": DIRECTORY,
+        "TENUTO_LEAVE_SIGNAL_SECONDS": str(settings.grace_seconds - MARGIN_SECONDS),
+    }
+    if settings.worker_user:
+        own["TENUTO_WORKER_USER"] = settings.worker_user
+    mounts: list[Document] = [{"name": "agent", "mountPath": DIRECTORY}, {"name": "shm", "mountPath": "/dev/shm"}]
+    mounts += [
+        {"name": f"claim-{index}", "mountPath": claim.path, **({"readOnly": True} if claim.read_only else {})}
+        for index, claim in enumerate(settings.volumes)
+    ]
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["python", "-m", "tenuto.cli.main", "agent", "run", "--name", order.node_id],
+        "envFrom": [{"secretRef": {"name": secret_name}}],
+        "env": [{"name": key, "value": value} for key, value in own.items()],
+        "resources": _resources(order, settings),
+        "securityContext": {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities},
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # so that the last lines of a failed agent are in its status
+        "volumeMounts": mounts,
+    }
+
+
+def _resources(order: Order, settings: PodSettings) -> Document:
+    """Requests equal limits: such a pod is the last to be evicted when its machine runs out of memory."""
+    given = {"cpu": settings.cpu, "memory": settings.memory, "ephemeral-storage": settings.disk}
+    if settings.gpu_resource and order.node_type.device != "cpu":
+        given[settings.gpu_resource] = str(order.node_type.slots)
+    amounts = {name: amount for name, amount in given.items() if amount}
+    return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
+
+
+def _volumes(settings: PodSettings) -> list[Document]:
+    own: list[Document] = [
+        {"name": "agent", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}},
+    ]
+    claims: list[Document] = [
+        {
+            "name": f"claim-{index}",
+            "persistentVolumeClaim": {"claimName": claim.name, **({"readOnly": True} if claim.read_only else {})},
+        }
+        for index, claim in enumerate(settings.volumes)
+    ]
+    return own + claims
+
+
+def _toleration(key: str, value: str, effect: str) -> Document:
+    found = {"key": key, "operator": "Equal", "value": value} if value else {"key": key, "operator": "Exists"}
+    return found | ({"effect": effect} if effect else {})
