@@ -80,96 +80,96 @@ def secret(cluster: str, pool: str, order: Order, pod_uid: str) -> Document:
     }
 
 
-def pod(cluster: str, pool: str, order: Order, settings: PodSettings) -> Document:
+def pod(cluster: str, pool: str, order: Order, options: PodSettings) -> Document:
     name = name_of(cluster, order.node_id)
     spec: Document = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": settings.grace_seconds,
-        "securityContext": _account(settings),
-        "containers": [_container(order, settings, name)],
-        "volumes": _volumes(settings),
+        "terminationGracePeriodSeconds": options.grace_seconds,
+        "securityContext": _account(options),
+        "containers": [_container(order, options, name)],
+        "volumes": _volumes(options),
     }
-    if settings.service_account:
-        spec["serviceAccountName"] = settings.service_account
-    if settings.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": item} for item in settings.image_pull_secrets]
-    if settings.node_selector:
-        spec["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        spec["tolerations"] = [_toleration(item.key, item.value, item.effect) for item in settings.tolerations]
-    if settings.priority_class:
-        spec["priorityClassName"] = settings.priority_class
-    if settings.runtime_class:
-        spec["runtimeClassName"] = settings.runtime_class
+    if options.service_account:
+        spec["serviceAccountName"] = options.service_account
+    if options.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": item} for item in options.image_pull_secrets]
+    if options.node_selector:
+        spec["nodeSelector"] = dict(options.node_selector)
+    if options.tolerations:
+        spec["tolerations"] = [_toleration(item.key, item.value, item.effect) for item in options.tolerations]
+    if options.priority_class:
+        spec["priorityClassName"] = options.priority_class
+    if options.runtime_class:
+        spec["runtimeClassName"] = options.runtime_class
     # An autoscaler of machines takes none away under a pod that works; Tenuto itself gives back those without work.
     annotations = {NODE: order.node_id, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     metadata = {"name": name, "labels": labels_of(cluster, pool, order.node_id), "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _account(settings: PodSettings) -> Document:
-    user = 0 if settings.worker_user else settings.run_as_user
+def _account(options: PodSettings) -> Document:
+    user = 0 if options.worker_user else options.run_as_user
     return {
         "runAsNonRoot": user != 0,
         "runAsUser": user,
-        "runAsGroup": settings.run_as_user,
-        "fsGroup": settings.run_as_user,
+        "runAsGroup": options.run_as_user,
+        "fsGroup": options.run_as_user,
         "fsGroupChangePolicy": "OnRootMismatch",  # or each start would walk through all files of a claim
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
-def _container(order: Order, settings: PodSettings, secret_name: str) -> Document:
+def _container(order: Order, options: PodSettings, secret_name: str) -> Document:
     capabilities: Document = {"drop": ["ALL"]}
-    if settings.worker_user:
+    if options.worker_user:
         capabilities["add"] = list(ROOT_CAPABILITIES)
     own = {
         "TENUTO_AGENT_DIRECTORY": DIRECTORY,
-        "TENUTO_LEAVE_SIGNAL_SECONDS": str(settings.grace_seconds - MARGIN_SECONDS),
+        "TENUTO_LEAVE_SIGNAL_SECONDS": str(options.grace_seconds - MARGIN_SECONDS),
     }
-    if settings.worker_user:
-        own["TENUTO_WORKER_USER"] = settings.worker_user
+    if options.worker_user:
+        own["TENUTO_WORKER_USER"] = options.worker_user
     mounts: list[Document] = [{"name": "agent", "mountPath": DIRECTORY}, {"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [
         {"name": f"claim-{index}", "mountPath": claim.path, **({"readOnly": True} if claim.read_only else {})}
-        for index, claim in enumerate(settings.volumes)
+        for index, claim in enumerate(options.volumes)
     ]
     return {
         "name": CONTAINER,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
+        "image": options.image,
+        "imagePullPolicy": options.image_pull_policy,
         "command": ["python", "-m", "tenuto.cli.main", "agent", "run", "--name", order.node_id],
         "envFrom": [{"secretRef": {"name": secret_name}}],
         "env": [{"name": key, "value": value} for key, value in own.items()],
-        "resources": _resources(order, settings),
+        "resources": _resources(order, options),
         "securityContext": {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # so that the last lines of a failed agent are in its status
         "volumeMounts": mounts,
     }
 
 
-def _resources(order: Order, settings: PodSettings) -> Document:
+def _resources(order: Order, options: PodSettings) -> Document:
     """Requests equal limits: such a pod is the last to be evicted when its machine runs out of memory."""
-    given = {"cpu": settings.cpu, "memory": settings.memory, "ephemeral-storage": settings.disk}
-    if settings.gpu_resource and order.node_type.device != "cpu":
-        given[settings.gpu_resource] = str(order.node_type.slots)
+    given = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.disk}
+    if options.gpu_resource and order.node_type.device != "cpu":
+        given[options.gpu_resource] = str(order.node_type.slots)
     amounts = {name: amount for name, amount in given.items() if amount}
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
 
 
-def _volumes(settings: PodSettings) -> list[Document]:
+def _volumes(options: PodSettings) -> list[Document]:
     own: list[Document] = [
         {"name": "agent", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm}},
     ]
     claims: list[Document] = [
         {
             "name": f"claim-{index}",
             "persistentVolumeClaim": {"claimName": claim.name, **({"readOnly": True} if claim.read_only else {})},
         }
-        for index, claim in enumerate(settings.volumes)
+        for index, claim in enumerate(options.volumes)
     ]
     return own + claims
 
