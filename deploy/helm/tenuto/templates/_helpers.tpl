@@ -1,0 +1,95 @@
+{{- define "tenuto.fullname" -}}
+{{- if contains "tenuto" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-tenuto" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end -}}
+{{- end -}}
+
+{{- define "tenuto.selector" -}}
+app.kubernetes.io/name: tenuto
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tenuto.labels" -}}
+{{ include "tenuto.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "tenuto.image" -}}
+{{ required "image.repository is required: name the image that was made from deploy/Dockerfile." .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "tenuto.databaseSecret" -}}
+{{ required "database.existingSecret is required: name the Secret with the URLs of PostgreSQL (README.md)." .Values.database.existingSecret }}
+{{- end -}}
+
+{{- define "tenuto.busSecret" -}}
+{{ required "bus.existingSecret is required: name the Secret with the passwords of the bus (README.md)." .Values.bus.existingSecret }}
+{{- end -}}
+
+{{- define "tenuto.natsUrl" -}}
+{{- if .Values.nats.enabled -}}
+nats://{{ include "tenuto.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
+{{- else -}}
+{{ required "nats.url is required where nats.enabled is false: give the address of your NATS." .Values.nats.url }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tenuto.publicUrl" -}}
+{{ .Values.gateway.publicUrl | default (printf "http://%s-gateway.%s.svc:%v" (include "tenuto.fullname" .) .Release.Namespace .Values.gateway.service.port) }}
+{{- end -}}
+
+{{- define "tenuto.claim" -}}
+{{ .Values.persistence.existingClaim | default (printf "%s-state" (include "tenuto.fullname" .)) }}
+{{- end -}}
+
+{{- define "tenuto.agentsNamespace" -}}
+{{ .Values.agents.namespace | default .Release.Namespace }}
+{{- end -}}
+
+{{/* Pod Security Standard "restricted". Files of the claim keep their modes, once its root has the group. */}}
+{{- define "tenuto.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ .Values.accounts.user }}
+runAsGroup: {{ .Values.accounts.group }}
+fsGroup: {{ .Values.accounts.group }}
+fsGroupChangePolicy: OnRootMismatch
+supplementalGroups: [{{ .Values.accounts.workersGroup }}]
+seccompProfile: { type: RuntimeDefault }
+{{- end -}}
+
+{{- define "tenuto.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end -}}
+
+{{- define "tenuto.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A claim for one machine: who mounts it runs where the gateway runs. */}}
+{{- define "tenuto.besideGateway" -}}
+{{- if eq .Values.persistence.accessMode "ReadWriteOnce" }}
+affinity:
+  podAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{ include "tenuto.selector" . | nindent 12 }}
+            app.kubernetes.io/component: gateway
+{{- end }}
+{{- end -}}
