@@ -1,0 +1,75 @@
+"""A kubelet for pods of the tests' API server: a container is a process of this machine, with the environment that its Secret and
+its document give it, and is told by SIGTERM when the pod is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.kubernetes_api import KubernetesApi
+
+LOOK_SECONDS = 0.05
+END_SECONDS_MAX = 30.0
+
+
+class Kubelet:
+    """Runs pods in `default` until it is cancelled. An image is this machine's Python."""
+
+    def __init__(self, api: KubernetesApi, directory: Path, **more: str) -> None:
+        """`directory`: has one for each pod, in place of the one that the document names. `more`: variables of each container."""
+        self._api, self._directory, self._more = api, directory, more
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for pod in self._api.pods():
+                    name = pod["metadata"]["name"]
+                    if name not in self._running and ("secrets", "default", name) in self._api.objects:
+                        self._running[name] = tasks.create_task(self._run(name, pod))
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def said(self) -> str:
+        return "\n".join(file.read_text(errors="replace") for file in sorted(self._directory.glob("*.log")))
+
+    async def _run(self, name: str, pod: dict[str, Any]) -> None:
+        [container] = pod["spec"]["containers"]
+        own = self._directory / name
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TENUTO_")} | self._more
+        for source in container["envFrom"]:
+            data = self._api.objects["secrets", "default", source["secretRef"]["name"]]["data"]
+            environment |= {key: base64.b64decode(value).decode() for key, value in data.items()}
+        environment |= {item["name"]: item["value"] for item in container["env"]}
+        environment["TENUTO_AGENT_DIRECTORY"] = str(own)
+        log = self._directory / f"{name}.log"
+        command = [sys.executable, *container["command"][1:]]
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+        self._api.run(name)
+        ended = asyncio.create_task(process.wait())
+        try:
+            while not ended.done() and not self._api.pod(name)["metadata"].get("deletionTimestamp"):
+                await asyncio.wait({ended}, timeout=LOOK_SECONDS)
+                self._api.logs[name] = log.read_text(errors="replace")
+            if not ended.done():
+                process.terminate()
+            await asyncio.wait_for(ended, pod["spec"]["terminationGracePeriodSeconds"])
+        finally:
+            await _end(process)
+        self._api.logs[name] = text = log.read_text(errors="replace")
+        self._api.finish(name, ended.result(), message=text[-2_000:])
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """So that nothing that the agent began is left."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_SECONDS_MAX)
+        process.kill()
