@@ -45,7 +45,7 @@ class Kubelet:
             data = self._api.objects["secrets", "default", source["secretRef"]["name"]]["data"]
             environment |= {key: base64.b64decode(value).decode() for key, value in data.items()}
         environment |= {item["name"]: item["value"] for item in container["env"]}
-        environment["TENUTO_AGENT_DIRECTORY"] = str(own)
+        environment |= {"TENUTO_AGENT_DIRECTORY": str(own), "HOME": os.environ["HOME"]}
         log = self._directory / f"{name}.log"
         command = [sys.executable, *container["command"][1:]]
         with log.open("wb") as output:

@@ -69,6 +69,15 @@ def test_the_grace_leaves_the_agent_time_to_save() -> None:
     assert environment["TENUTO_LEAVE_SIGNAL_SECONDS"] == "295"
 
 
+def test_the_agent_may_close_its_directory_to_others() -> None:
+    """A mounted disk belongs to root, whose mode another account cannot change."""
+    [container] = made(IMAGE)[0]["spec"]["containers"]
+    environment = {item["name"]: item["value"] for item in container["env"]}
+    directory, mounts = environment["TENUTO_AGENT_DIRECTORY"], [item["mountPath"] for item in container["volumeMounts"]]
+    assert directory not in mounts
+    assert any(directory.startswith(f"{mount}/") for mount in mounts)
+
+
 def test_every_setting_reaches_the_pod() -> None:
     spec = made(EVERYTHING)[0]["spec"]
     [container] = spec["containers"]
@@ -83,7 +92,7 @@ def test_every_setting_reaches_the_pod() -> None:
         "cpu": "3500m", "memory": "16Gi", "ephemeral-storage": "50Gi", "nvidia.com/gpu": "4",
     }  # fmt: skip
     mounted = {item["mountPath"]: item.get("readOnly", False) for item in container["volumeMounts"]}
-    assert mounted == {manifests.DIRECTORY: False, "/dev/shm": False, "/data": True, "/scratch": False}
+    assert mounted == {manifests.DISK: False, "/dev/shm": False, "/data": True, "/scratch": False}
     assert (spec["serviceAccountName"], spec["priorityClassName"], spec["runtimeClassName"]) == ("agents", "low", "nvidia")
     assert spec["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
     assert spec["securityContext"]["runAsUser"] == 5000

@@ -22,8 +22,9 @@ NAME_MAX = 63
 """A pod's name is its host's name, too."""
 HASH_CHARACTERS = 10
 CONTAINER = "agent"
-DIRECTORY = "/var/lib/tenuto/agent"
-"""Directory of the agent, on a disk that ends with the pod."""
+DISK = "/var/lib/tenuto"
+"""Disk that ends with the pod. It belongs to root, so the agent cannot close it to others and has a directory in it."""
+DIRECTORY = f"{DISK}/agent"
 MARGIN_SECONDS = 5
 """Part of the pod's grace that the agent does not count on: the notice takes a moment, and so does its own end."""
 ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE")
@@ -86,6 +87,8 @@ def pod(cluster: str, pool: str, order: Order, options: PodSettings) -> Document
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # The agent is not the first process then: a signal ends it before it listens to it, and what its workers leave is reaped.
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": options.grace_seconds,
         "securityContext": _account(options),
         "containers": [_container(order, options, name)],
@@ -126,12 +129,14 @@ def _container(order: Order, options: PodSettings, secret_name: str) -> Document
     if options.worker_user:
         capabilities["add"] = list(ROOT_CAPABILITIES)
     own = {
+        "HOME": DISK,  # the account may be one that the image does not know
+        "USER": "tenuto",
         "TENUTO_AGENT_DIRECTORY": DIRECTORY,
         "TENUTO_LEAVE_SIGNAL_SECONDS": str(options.grace_seconds - MARGIN_SECONDS),
     }
     if options.worker_user:
         own["TENUTO_WORKER_USER"] = options.worker_user
-    mounts: list[Document] = [{"name": "agent", "mountPath": DIRECTORY}, {"name": "shm", "mountPath": "/dev/shm"}]
+    mounts: list[Document] = [{"name": "disk", "mountPath": DISK}, {"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [
         {"name": f"claim-{index}", "mountPath": claim.path, **({"readOnly": True} if claim.read_only else {})}
         for index, claim in enumerate(options.volumes)
@@ -161,7 +166,7 @@ def _resources(order: Order, options: PodSettings) -> Document:
 
 def _volumes(options: PodSettings) -> list[Document]:
     own: list[Document] = [
-        {"name": "agent", "emptyDir": {}},
+        {"name": "disk", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm}},
     ]
     claims: list[Document] = [
