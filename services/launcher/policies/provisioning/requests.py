@@ -36,6 +36,17 @@ class Request(NamedTuple):
     types_passed: int
 
 
+class _Candidate(NamedTuple):
+    """A type of nodes that could serve a gang within the limits."""
+
+    node_type: NodeType
+    offer: Offer
+    whole: int
+    """Nodes of it for a gang that has no slots yet."""
+    waits: bool
+    """True if it is not asked for now."""
+
+
 class Blocked(NamedTuple):
     """The first gang that the limits leave no room for at present."""
 
@@ -96,6 +107,8 @@ class _Pass:
         self._types = [(item, of_type(pool, item)) for item in pool.provisioning.node_types]
         if pool.provisioning.provisioner == "static":
             self._types = []
+        self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
+        """Found once for each kind of gang."""
 
     def run(self) -> Packing:
         for demand in self._pool.demands:
@@ -142,9 +155,20 @@ class _Pass:
         if idle:
             self._idle.spread(wanted.device, wanted.labels, idle, rack)
 
+    def _candidates_for(self, wanted: CapacityDemand) -> list[_Candidate]:
+        key = (wanted.device, wanted.labels, wanted.locality, wanted.slots)
+        found = self._candidates.get(key)
+        if found is None:
+            found = self._candidates[key] = [
+                _Candidate(node_type, offer, whole, waits(self._pool, node_type.name, self._now_us))
+                for node_type, offer in self._types
+                if (whole := nodes_for(offer, wanted)) and self._limits.could_allow(whole, node_type.cost_per_hour)
+            ]
+        return found
+
     def _ask_in_racks(self, demand: Demand) -> int:
         wanted = demand.wanted
-        racks = sorted({offer.rack for _, offer in self._types if nodes_for(offer, wanted)})
+        racks = sorted({item.offer.rack for item in self._candidates_for(wanted)})
         for rack in racks:
             there = self._coming.free(wanted.device, wanted.labels, rack) + self._idle_for(wanted, rack) if rack else 0
             if self._ask(demand, there, rack, last=rack == racks[-1]):
@@ -153,24 +177,23 @@ class _Pass:
 
     def _ask(self, demand: Demand, there: int, rack: str, *, last: bool = True) -> int:
         """Requests the nodes that one gang misses beside the slots that it has. Returns 1 if it has all now."""
+        if self._packing.blocked is not None:
+            return 0
         wanted, limits, passed = demand.wanted, self._limits, 0
         slots, hindered = slots_of(wanted), None
-        for node_type, offer in self._types:
-            whole = nodes_for(offer, wanted)
-            if not whole or (wanted.locality == "rack" and offer.rack != rack):
-                continue
-            if not limits.could_allow(whole, node_type.cost_per_hour):
+        for node_type, offer, whole, is_waiting in self._candidates_for(wanted):
+            if wanted.locality == "rack" and offer.rack != rack:
                 continue
             count = 1 if whole == 1 else -(-(slots - there) // offer.slots)
-            if waits(self._pool, node_type.name, self._now_us):
+            if is_waiting:
                 passed += 1
-            elif self._packing.blocked is not None or not limits.allow(count, node_type.cost_per_hour):
+            elif not limits.allow(count, node_type.cost_per_hour):
                 passed += 1
                 hindered = hindered or Blocked(demand, node_type, count)
             else:
                 self._request(wanted, node_type, offer, count, there if whole > 1 else 0, rack, passed)
                 return 1
-        if hindered is not None and last and self._packing.blocked is None:
+        if hindered is not None and last:
             self._packing.blocked = hindered
         return 0
 

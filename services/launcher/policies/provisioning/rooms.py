@@ -78,6 +78,7 @@ class Rooms:
     def __init__(self, rooms: Iterable[Room]) -> None:
         self._alike: dict[Offer, _Alike] = {}
         self._serving: dict[tuple[str, tuple[str, ...]], list[_Alike]] = {}
+        self._racks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for room in rooms:
             self.add(room)
 
@@ -86,6 +87,7 @@ class Rooms:
         if alike is None:
             alike = self._alike[room.offer] = _Alike(room.offer)
             self._serving.clear()
+            self._racks.clear()
         alike.put(room)
 
     def _that_serve(self, device: str, labels: tuple[str, ...]) -> list[_Alike]:
@@ -95,7 +97,10 @@ class Rooms:
         return self._serving[key]
 
     def racks(self, device: str, labels: tuple[str, ...]) -> list[str]:
-        return sorted({alike.offer.rack for alike in self._that_serve(device, labels) if alike.offer.rack})
+        key = (device, labels)
+        if key not in self._racks:
+            self._racks[key] = sorted({alike.offer.rack for alike in self._that_serve(device, labels) if alike.offer.rack})
+        return self._racks[key]
 
     def free(self, device: str, labels: tuple[str, ...], rack: str = "") -> int:
         """Free slots of all rooms that serve, in that rack if one is named."""
