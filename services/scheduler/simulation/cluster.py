@@ -103,6 +103,13 @@ class Cluster:
         outcome.bound = utilisation_bound(self)
         return outcome
 
+    def run_on(self, until_us: int) -> None:
+        """What goes on after the last trial has ended."""
+        while self._queue and self._queue[0][0] <= until_us:
+            time_us, _, action = heapq.heappop(self._queue)
+            self._pass_time(time_us)
+            action()
+
     _ended = 0
 
     # What is measured.
@@ -170,7 +177,7 @@ class Cluster:
             if fresh and self.costs.failures_us:
                 self._fail_later(data.agent_id)
         elif isinstance(data, AgentLost):
-            self._lose(data.agent_id, data.reason)
+            self.lose(data.agent_id, data.reason)
             return
         self.tell(data)
 
@@ -276,7 +283,7 @@ class Cluster:
 
     def _fail_later(self, agent_id: str) -> None:
         def fail() -> None:
-            self._lose(agent_id, "simulated failure")
+            self.lose(agent_id, "simulated failure")
             self.at(self.now_us + self.costs.repair_us, back)
 
         def back() -> None:
@@ -285,7 +292,7 @@ class Cluster:
 
         self.at(self.now_us + round(self.random.expovariate(1 / self.costs.failures_us)), fail)
 
-    def _lose(self, agent_id: str, reason: str) -> None:
+    def lose(self, agent_id: str, reason: str) -> None:
         agent = self.state.agents.get(agent_id)
         items = sorted({*(item for _, item in agent.used), *agent.auxiliary}) if agent else []
         self.tell(AgentLost(agent_id=agent_id, reason=reason))
