@@ -40,6 +40,16 @@ def simulate(
     seed: int = 1,
     failures_hours: Annotated[float, typer.Option(help="Mean time between failures of an agent; 0: none.", min=0)] = 0.0,
     picture: Annotated[Path | None, typer.Option(help="Draw slots by time here (PNG or SVG), one picture a policy.")] = None,
+    provision: Annotated[
+        Path | None,
+        typer.Option(
+            help="Nodes that come and go, as in this file (YAML: node_types, nodes_max, idle_seconds, ...), beside a threshold"
+            " and nodes that are always kept. In place of --agents and --slots."
+        ),
+    ] = None,
+    boot_seconds: Annotated[
+        float, typer.Option(help="With --provision: from the order until a node's agent is up.", min=0)
+    ] = 180.0,
     json: Json = False,
 ) -> None:
     """Run a cluster under a virtual clock and compare policies: utilisation, waiting, fairness, preempted work."""
@@ -54,6 +64,14 @@ def simulate(
     if unknown:
         raise CliError(f"There is no policy {unknown[0]}; take one of {', '.join(POLICIES)}.")
     events = recorded_events(context, log) if recorded or log is not None else []
+    if provision is not None:
+        from tenuto.cli.sim_provision import compare_ways, read_provisioning
+
+        settings = read_provisioning(provision)
+        first = settings.node_types[0]
+        script = _script(events, trace, arrivals, jobs, load, settings.nodes_max, first.slots, seed, elastic, auxiliary)
+        compare_ways(script, policy or ["priority"], settings, boot_seconds, seed, json)
+        return
     if events and picture:
         recorded_data = [(event.time_us, event.data) for event in events]
         drawn = _named(picture, "recorded")

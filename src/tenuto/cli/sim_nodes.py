@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentJoined
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.node import NodeFailed, NodeReleased, NodeRequested
 from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
+from tenuto.schemas.events.request import (
+    ExperimentPoolChanged,
+    ExperimentSubmitted,
+    PoolPolicyChanged,
+    SlotsClosed,
+    SlotsOpened,
+)
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.simulation.fleet import Fleet
@@ -21,6 +28,8 @@ from tenuto.services.scheduler.simulation.script import Script, joined
 
 POOL = "default"
 HOUR_US = 3_600_000_000
+OF_PLACES = (AgentJoined, AgentLost, ExperimentPoolChanged, PoolPolicyChanged, SlotsClosed, SlotsOpened)
+"""Facts of a recorded history about the nodes and pools that it had."""
 
 
 @dataclass
@@ -30,6 +39,8 @@ class Bill:
     way: str
     outcome: Outcome
     node_hours: float
+    slot_hours: float
+    """Slots of these nodes, while they were paid for."""
     cost: float
     nodes: int
     """Nodes that were ever started."""
@@ -146,7 +157,9 @@ class Run:
         prices = {item.name: item.cost_per_hour for item in self.settings.node_types}
         paid = {name: time_us / HOUR_US for name, time_us in sorted(self.provider.paid_us.items())}
         cost = sum([hours * prices[name] for name, hours in paid.items()])
-        return Bill(self.way, outcome, sum(paid.values()), cost, len(self.provider.machines))
+        slots = {item.name: item.slots for item in self.settings.node_types}
+        slot_hours = sum([hours * slots[name] for name, hours in paid.items()])
+        return Bill(self.way, outcome, sum(paid.values()), slot_hours, cost, len(self.provider.machines))
 
     def oracle(self) -> tuple[float, float]:
         """(node hours, cost) of who knows the future and runs the very same trials on the same nodes at the same times."""
@@ -176,7 +189,7 @@ def static(script: Script, policy: str, costs: Costs, settings: Provisioning, se
     ]
     outcome = Cluster(Script([*agents, *script.facts], script.trials), policy, costs, seed=seed).run()
     hours = settings.nodes_max * (outcome.end_us - outcome.start_us) / HOUR_US
-    return Bill("static", outcome, hours, hours * first.cost_per_hour, settings.nodes_max)
+    return Bill("static", outcome, hours, hours * first.slots, hours * first.cost_per_hour, settings.nodes_max)
 
 
 def _waiting(cluster: Cluster) -> tuple[CapacityDemand, ...]:
@@ -198,8 +211,15 @@ def _waiting(cluster: Cluster) -> tuple[CapacityDemand, ...]:
 
 
 def unserved(script: Script) -> Script:
-    """The load without the script's own agents."""
-    facts = [(time_us, data) for time_us, data in script.facts if not isinstance(data, AgentJoined)]
+    """The load without the script's own agents, in one pool."""
+    facts: list[tuple[int, EventData]] = []
+    for time_us, data in script.facts:
+        if isinstance(data, ExperimentSubmitted):
+            resources = data.config.resources.model_copy(update={"pool": POOL, "fallback_pools": ()})
+            config = data.config.model_copy(update={"resources": resources})
+            facts.append((time_us, data.model_copy(update={"config": config})))
+        elif not isinstance(data, OF_PLACES):
+            facts.append((time_us, data))
     return Script(facts, script.trials, script.startup_us, script.save_us)
 
 
