@@ -126,5 +126,12 @@ class SimulatedProvider:
             name = machine.node_type.name
             self.paid_us[name] = self.paid_us.get(name, 0) + max(0, now_us - machine.paid_from_us)
 
+    def paid_until(self, now_us: int) -> dict[str, int]:
+        """By type, with machines that have not ended."""
+        paid = dict(self.paid_us)
+        for machine in self.live(now_us):
+            paid[machine.node_type.name] = paid.get(machine.node_type.name, 0) + now_us - machine.paid_from_us
+        return paid
+
     def live(self, now_us: int) -> list[Machine]:
         return [machine for machine in self._alive if machine.live(now_us)]

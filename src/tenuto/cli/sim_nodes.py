@@ -152,10 +152,8 @@ class Run:
 
     def run(self) -> Bill:
         outcome = self.cluster.run()
-        for machine in list(self.provider.live(self.now_us)):
-            self.provider.end(machine, self.now_us)
         prices = {item.name: item.cost_per_hour for item in self.settings.node_types}
-        paid = {name: time_us / HOUR_US for name, time_us in sorted(self.provider.paid_us.items())}
+        paid = {name: time_us / HOUR_US for name, time_us in sorted(self.provider.paid_until(self.now_us).items())}
         cost = sum([hours * prices[name] for name, hours in paid.items()])
         slots = {item.name: item.slots for item in self.settings.node_types}
         slot_hours = sum([hours * slots[name] for name, hours in paid.items()])
