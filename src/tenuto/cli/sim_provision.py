@@ -47,8 +47,7 @@ def read_provisioning(file: Path) -> Provisioning:
 
 
 def compare_ways(script: Script, policies: list[str], settings: Provisioning, boot_seconds: float, seed: int, json: bool) -> None:
-    from tenuto.cli.output import print_json, show_rows
-    from tenuto.cli.sim_cluster import _time
+    from tenuto.cli.output import print_json, seconds, show_rows
 
     rows = [row for policy in policies for row in rows_of(script, policy, settings, boot_seconds, seed)]
     if json:
@@ -61,8 +60,8 @@ def compare_ways(script: Script, policies: list[str], settings: Provisioning, bo
             f"{row['node_hours']:.1f}",
             f"{row['cost']:.2f}",
             "" if row["utilisation"] is None else f"{row['utilisation']:.1%}",
-            "" if row["wait_mean_seconds"] is None else _time(row["wait_mean_seconds"]),
-            "" if row["wait_p95_seconds"] is None else _time(row["wait_p95_seconds"]),
+            "" if row["wait_mean_seconds"] is None else seconds(row["wait_mean_seconds"]),
+            "" if row["wait_p95_seconds"] is None else seconds(row["wait_p95_seconds"]),
             "" if row["nodes"] is None else row["nodes"],
             "" if row["unfinished"] is None else row["unfinished"],
         )
