@@ -20,6 +20,7 @@ from typing import Any
 
 from immutables import Map
 
+from tenuto.kernel.service import spare_collector
 from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.ids import name_id
@@ -110,6 +111,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    spare_collector()  # as the services do
     for name, nodes_max in (("steady", options.nodes), ("requesting", min(1_000, options.nodes + 20))):
         found = {"case": name, **measure(options.passes, options.demands, options.nodes, nodes_max=nodes_max)}
         print(json.dumps(found) if options.json else "  ".join(f"{key}={value}" for key, value in found.items()))

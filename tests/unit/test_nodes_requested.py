@@ -8,6 +8,7 @@ import pytest
 
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.sentences import sentence
+from tenuto.services.launcher.policies.provisioning.standing import standings
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
 
 EIGHT = {"name": "eight", "slots": 8}
@@ -212,3 +213,20 @@ def _join_by_hand(run: NodesDriver, name: str, **said: Any) -> Any:
 @pytest.mark.parametrize("slots", [0, 1])
 def test_a_trial_without_slots_needs_a_node_too(slots: int) -> None:
     assert requested(driver(ONE).want(demand(slots))) == ["one"]
+
+
+def test_people_are_told_what_comes_and_why_nothing_more_does() -> None:
+    run = driver({**EIGHT, "device": "A100"}, {**ONE, "device": "T4"}, nodes_max=3)
+    queue = (
+        demand(8, count=2, device="a100"), demand(32), demand(1, count=3, device="t4", experiment=2), demand(8, experiment=3),
+    )  # fmt: skip
+    run.want(*queue)
+
+    def told() -> list[tuple[int, str]]:
+        return [(item.gangs_coming, item.hindrance) for item in standings(run.state, run.pool, run.now_us)]
+
+    assert told() == [(2, ""), (0, "never"), (1, "limits"), (0, "limits")]
+    run.look((1, 2), failures=[(3, "capacity")])
+    assert told() == [(2, ""), (0, "never"), (0, "later"), (1, "")]
+    [later] = [item for item in standings(run.state, run.pool, run.now_us) if item.hindrance == "later"]
+    assert later.retry_at_us == run.now_us + 30_000_000

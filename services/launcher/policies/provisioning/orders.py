@@ -14,6 +14,9 @@ from tenuto.services.launcher.commands import NodePhase
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
+RELEASE_SECONDS_MIN = 5.0
+"""A node that was in service is not ended before: the scheduler may have granted slots there until it read that the node is given
+back."""
 RELEASE_SECONDS_MAX = 600.0
 """A node that is given back now, and not when its work is done, is ended after so long at the latest: saving a checkpoint takes
 seconds to minutes."""
@@ -114,5 +117,7 @@ def is_over(state: State, node: Node, now_us: int) -> bool:
         return True
     if node.ending != "released":
         return False
-    late = not node.drain and now_us - node.ending_at_us >= RELEASE_SECONDS_MAX * 1e6
-    return late or node.node_id not in state.on_agent
+    seconds = (now_us - node.ending_at_us) / 1e6
+    if node.node_id in state.on_agent:
+        return not node.drain and seconds >= RELEASE_SECONDS_MAX
+    return seconds >= RELEASE_SECONDS_MIN or node.node_id not in state.agents

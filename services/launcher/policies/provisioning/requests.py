@@ -63,6 +63,8 @@ class Packing:
     rooms: list[Room]
     requests: list[Request] = field(default_factory=list)
     blocked: Blocked | None = None
+    unserved: dict[int, int] = field(default_factory=dict)
+    """Place in the queue -> number of the gangs there for which nothing comes."""
 
     def wanted(self) -> frozenset[str]:
         """Nodes that a waiting gang counts on."""
@@ -111,13 +113,14 @@ class _Pass:
         """Found once for each kind of gang."""
 
     def run(self) -> Packing:
-        for demand in self._pool.demands:
+        for place, demand in enumerate(self._pool.demands):
             left = demand.wanted.count
             while left > 0:
                 served = self._serve(demand, left)
                 left -= served
-                if not served:
-                    break  # The others of this kind would fare alike.
+                if not served:  # The others of this kind would fare alike.
+                    self._packing.unserved[place] = left
+                    break
         return self._packing
 
     def _serve(self, demand: Demand, count: int) -> int:
