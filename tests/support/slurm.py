@@ -102,6 +102,11 @@ class Slurm:
         somebody = ("setpriv", f"--reuid={account}", "--regid=nogroup", "--clear-groups") if account else ()
         return self.run(*somebody, "sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
 
+    def empty(self) -> None:
+        """Ends all jobs."""
+        _until(self, lambda: self.run("scancel", f"--user={os.geteuid()}") == "")
+        _until(self, lambda: self.run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(NODES))
+
     def printed(self) -> str:
         return "\n".join(
             f"{path.name}:\n{path.read_text(errors='replace')}" for path in sorted(self.directory.glob("jobs/*.out"))

@@ -1,0 +1,65 @@
+# The rest of a node's job; the lines before it set node, environment, python and setup. In the spirit of deploy/slurm/agent.sh.
+set -euo pipefail
+# Until the agent listens to it, the signal would end it. The agent knows the end of its time without it, too.
+trap "" USR1
+
+# What the agent is told, its token included, came by a file of its owner's alone: Slurm keeps command lines, environments and
+# scripts of jobs, and shows them. Who reads it first removes it, so a second job of this node finds nothing and ends.
+mine=$environment.$SLURM_JOB_ID
+if ! mv -- "$environment" "$mine" 2>/dev/null; then
+    echo "agent: $environment is gone: another job is this node, or the node was given back." >&2
+    exit 65
+fi
+said=$(cat -- "$mine")
+rm -f -- "$mine"
+if [ -n "$setup" ]; then
+    set +eu
+    . "$setup"
+    set -eu
+fi
+set -a
+eval "$said"
+set +a
+unset said
+
+place=${TMPDIR:-/tmp}/tenuto-$(id -u)-$node-$SLURM_JOB_ID
+export TENUTO_AGENT_DIRECTORY=$place
+export TENUTO_AGENT_LABELS=${TENUTO_AGENT_LABELS:+$TENUTO_AGENT_LABELS,}slurm_job=$SLURM_JOB_ID
+
+# Slurm says when the job ends: newer ones in a variable, older ones if asked, but not always in the job's first moments.
+end=${SLURM_JOB_END_TIME:-}
+for _ in 1 2 3 4 5; do
+    if [ -n "$end" ]; then break; fi
+    shown=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e 2>/dev/null || true)
+    case $shown in
+        [0-9]*) end=$(date -d "$shown" +%s || true) ;;
+        NONE) break ;; # it may run for ever
+        *) sleep 1 ;;
+    esac
+done
+if [ -n "$end" ]; then
+    export TENUTO_LEAVE_AT=$end
+else
+    echo "agent: Slurm does not say when job $SLURM_JOB_ID ends; its trials save at Slurm's signal." >&2
+    export TENUTO_LEAVE_SIGNAL_SECONDS=${TENUTO_LEAVE_SIGNAL_SECONDS:-30} # KillWait, and SIGTERM means the end all the same
+fi
+
+# What Slurm tells a job would mislead trials: libraries take each process for a task of the job. CUDA_VISIBLE_DEVICES stays.
+for variable in ${!SLURM_*} ${!SLURMD_*} ${!SBATCH_*}; do unset "$variable"; done
+
+# This shell stays, to remove the agent's directory: no other job ever has this name, so nobody else would.
+"$python" -m tenuto.cli.main agent run --name "$node" &
+agent=$!
+trap 'kill -TERM "$agent" 2>/dev/null || true' TERM
+trap 'kill -USR1 "$agent" 2>/dev/null || true' USR1
+code=0
+while true; do
+    code=0
+    wait "$agent" || code=$?
+    kill -0 "$agent" 2>/dev/null || break # a signal ends the wait, and not the agent
+done
+last=0
+wait "$agent" || last=$?
+if [ "$last" != 127 ]; then code=$last; fi
+rm -rf -- "$place"
+exit "$code"

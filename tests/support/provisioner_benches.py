@@ -1,0 +1,137 @@
+"""Worlds in which the contract of provisioners is tried: what each adapter starts nodes with, and what happens to these. Agents
+are stand-ins: programs that print, wait, and end when they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from tenuto.schemas.provisioning import NodeType
+from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, RealNode
+
+POOL = "gpus"
+SECRET = "tenuto-join-a-secret-of-the-tests"
+WAIT_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.1
+STAND_IN = """
+import os, pathlib, signal, sys, time
+here, name = pathlib.Path(sys.argv[1]), sys.argv[-1]
+assert sys.argv[2:-1] == ["-m", "tenuto.cli.main", "agent", "run", "--name"], sys.argv
+def leave(*_):
+    print("leaves", flush=True)
+    sys.exit(0)
+if not (here / f"deaf-{name}").exists():
+    signal.signal(signal.SIGTERM, leave)
+else:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+assert os.environ["TENUTO_AGENT_ID"] == name and name in os.environ["TENUTO_JOIN_TOKEN"]
+print("first\\nready\\n" + " ".join(sorted(key for key in os.environ if key.startswith(("TENUTO_", "SLURM_")))), flush=True)
+(here / f"began-{name}-{os.getpid()}").touch()
+ending = here / f"end-{name}"
+while not ending.exists():
+    time.sleep(0.05)
+print("the agent's last words", file=sys.stderr, flush=True)
+sys.exit(int(ending.read_text()))
+"""
+
+
+def order(node_id: str = f"{POOL}-1", node_type: NodeType | None = None, *, secret: str = SECRET) -> Order:
+    environment = {
+        "TENUTO_AGENT_ID": node_id, "TENUTO_JOIN_TOKEN": f"{secret}-{node_id}", "TENUTO_CPU_SLOTS": "1",
+        "TENUTO_AGENT_LABELS": "rack=it's 7",
+    }  # fmt: skip
+    return Order(node_id, node_type or NodeType(), environment)
+
+
+class Bench(ABC):
+    """One provider, with room for two nodes at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster = f"cluster-{secrets.token_hex(4)}"
+        self.stand_in = directory / "python"
+        (directory / "stand_in.py").write_text(STAND_IN)
+        self.stand_in.write_text(
+            f'#!/bin/sh\nif [ "$1" = -m ]; then exec {sys.executable} {directory}/stand_in.py {directory} "$@"; fi\n'
+            f'exec {sys.executable} "$@"\n'
+        )
+        self.stand_in.chmod(0o755)
+        self.opened: list[Provisioner] = []
+
+    @abstractmethod
+    def make(self, cluster: str, pool: str) -> Provisioner: ...
+
+    @abstractmethod
+    def broken(self) -> Provisioner:
+        """Its provider cannot be reached."""
+
+    @abstractmethod
+    def refused(self) -> Provisioner:
+        """Its provider takes no such node."""
+
+    @abstractmethod
+    def too_many(self) -> tuple[Provisioner, Sequence[Order]]:
+        """A group that cannot be had whole, but in part."""
+
+    @abstractmethod
+    async def start_twice(self, wanted: Order) -> None:
+        """Two nodes of one id, as a provider that forgets or answers late brings them about."""
+
+    def provisioner(self, cluster: str = "", pool: str = POOL) -> Provisioner:
+        return self.opens(self.make(cluster or self.cluster, pool))
+
+    def opens(self, made: Provisioner) -> Provisioner:
+        self.opened.append(made)
+        return made
+
+    def end(self, node_id: str, code: int) -> None:
+        (self.directory / f"end-{node_id}").write_text(str(code))
+
+    def deaf(self, node_id: str) -> None:
+        """The agent of that name will not listen to SIGTERM."""
+        (self.directory / f"deaf-{node_id}").touch()
+
+    def began(self, node_id: str) -> list[int]:
+        """Process ids of its agents that began."""
+        return [int(path.name.rpartition("-")[2]) for path in self.directory.glob(f"began-{node_id}-*")]
+
+    def words_of_others(self) -> Iterator[tuple[str, str]]:
+        """What other accounts of the machine can read: command lines, and files in the bench's directories."""
+        for process in psutil.process_iter(["cmdline"]):
+            yield f"process {process.pid}", " ".join(process.info["cmdline"] or ())
+        for path in self.directory.rglob("*"):
+            if path.is_file() and path.stat().st_mode & 0o077:
+                yield str(path), path.read_text(errors="replace")
+
+    async def close(self) -> None:
+        for made in self.opened:
+            await made.close()
+
+
+async def until(provisioner: Provisioner, phase: str, count: int = 1) -> list[RealNode]:
+    """The nodes, as soon as exactly `count` are in that phase."""
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            found = [node for node in await provisioner.nodes() if node.phase == phase]
+            if len(found) == count:
+                return found
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def until_printed(provisioner: Provisioner, node: RealNode, words: str) -> str:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            said = await provisioner.logs(node, 100)
+            if words in said:
+                return said
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def is_live(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
