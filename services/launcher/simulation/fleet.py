@@ -13,7 +13,10 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.node import Node as NodeEvent
+from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
+from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.ids import name_id
+from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.commands import ExpireLease, LookAtNodes, RecordHeartbeat, StartFailure, TickNodes
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.evolve import FOLDS
@@ -34,7 +37,7 @@ class Host(Protocol):
     def at(self, time_us: int, action: Callable[[], None]) -> None: ...
 
     def tell(self, data: EventData) -> None:
-        """An event of the launcher's."""
+        """An event that others read."""
 
     def lose(self, agent_id: str) -> None:
         """An agent is gone, with what ran there."""
@@ -82,6 +85,16 @@ class Fleet:
         if not own:
             self._read = position
             self._settle(event)
+
+    def provision(self, settings: Provisioning) -> None:
+        """A person's word: the pool's nodes come from a provisioner."""
+        said = PoolProvisioned(pool=self.pool_name, **{name: getattr(settings, name) for name in Provisioning.model_fields})
+        self.host.tell(said)
+        self.hear(said)
+
+    def want(self, demands: tuple[CapacityDemand, ...]) -> None:
+        """The scheduler's word, of a host whose scheduler does not say it."""
+        self.hear(CapacityWanted(pool=self.pool_name, demands=demands))
 
     def command(self, kind: Any, *fields: Any) -> None:
         self._causes += 1

@@ -10,7 +10,6 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.node import NodeFailed, NodeReleased, NodeRequested
 from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
-from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.events.request import (
     ExperimentPoolChanged,
     ExperimentSubmitted,
@@ -99,9 +98,7 @@ class Run:
 
     def _begin(self) -> None:
         assert self.fleet is not None
-        said = PoolProvisioned(pool=POOL, **{name: getattr(self.settings, name) for name in Provisioning.model_fields})
-        self.cluster.tell(said)
-        self.fleet.hear(said)
+        self.fleet.provision(self.settings)
         self.fleet.round()
 
     def _observe(self, data: EventData) -> None:
@@ -123,7 +120,7 @@ class Run:
         wanted = () if self._told_by_scheduler else _waiting(self.cluster)
         if wanted != self._wanted and not self._told_by_scheduler:
             self._wanted = wanted
-            self.fleet.hear(CapacityWanted(pool=POOL, demands=wanted))
+            self.fleet.want(wanted)
 
     def _count(self, data: EventData) -> None:
         """Nodes and slots in use."""
