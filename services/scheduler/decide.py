@@ -9,6 +9,8 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
 from tenuto.schemas.events.agent import AgentJoined
+from tenuto.schemas.events.node import Node as NodeData
+from tenuto.schemas.events.node import NodeReleased
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
@@ -28,7 +30,7 @@ from tenuto.schemas.sentences.leaving import (
     WorkersLeft,
 )
 from tenuto.services.scheduler.evolve import FOLDS, apply
-from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority
+from tenuto.services.scheduler.policies import auxiliary, capacity, fair_share, fifo, priority
 from tenuto.services.scheduler.policies.decisions import preempted, resized
 from tenuto.services.scheduler.policies.shrinking import droppable
 from tenuto.services.scheduler.policies.turns import any_due
@@ -42,6 +44,15 @@ POLICIES: dict[str, Policy] = {"priority": priority.plan, "fair_share": fair_sha
 
 def decide(state: State, cause: Event | Command, policy: Policy | None = None) -> Sequence[EventData]:
     """Called with the cause folded in. The scheduler takes no commands. `policy`: instead of the pools' own, for tests."""
+    drafts = _decided(state, cause, policy)
+    if not state.provisioned or not isinstance(cause, Event):
+        return drafts
+    for draft in drafts:
+        state = apply(state, draft, cause.time_us)
+    return [*drafts, *capacity.plan(state)]
+
+
+def _decided(state: State, cause: Event | Command, policy: Policy | None) -> Sequence[EventData]:
     if not isinstance(cause, Event):
         raise Refused("The scheduler takes no commands; it follows the log.", "invalid")
     if cause.type not in FOLDS.consumes:
@@ -57,7 +68,7 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
         pool = state.pools.get(allocation.pool)
         due = pool is not None and any_due(pool, now_us) and policy_of(state, pool.name).name == "fair_share"
         return _planned(state, [allocation.pool], policy, now_us) if elastic or due else ()
-    if isinstance(data, AgentData | ClusterRequest):
+    if isinstance(data, AgentData | ClusterRequest | NodeData):
         # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.
         evicted = _evicted(state, data)
         for draft in evicted:
@@ -130,10 +141,11 @@ def _lenders_first(state: State, names: list[str]) -> list[str]:
 
 def _evicted(state: State, data: EventData) -> list[EventData]:
     """Preemptions of allocations on slots that a user closed without draining them, or of an agent that leaves."""
-    if isinstance(data, AgentJoined) and data.leaving == "now":
-        agent = state.agents[data.agent_id]
+    leaves = _agent_that_leaves(data)
+    if leaves in state.agents:
+        agent = state.agents[leaves]
         concerned = {*(item for _, item in agent.used), *agent.auxiliary}
-        return _preempted(state, concerned, AgentLeaves(agent=data.agent_id).reason())
+        return _preempted(state, concerned, AgentLeaves(agent=leaves).reason())
     if not isinstance(data, SlotsClosed) or data.drain or data.agent_id not in state.agents:
         return []
     agent = state.agents[data.agent_id]
@@ -141,6 +153,13 @@ def _evicted(state: State, data: EventData) -> list[EventData]:
     if data.slot_id is None:
         concerned.update(agent.auxiliary)
     return _preempted(state, concerned, SlotsClosedBelow(agent=data.agent_id, slot=data.slot_id).reason())
+
+
+def _agent_that_leaves(data: EventData) -> str:
+    """Agent that has to go now, or empty."""
+    if isinstance(data, AgentJoined) and data.leaving == "now":
+        return data.agent_id
+    return data.node_id if isinstance(data, NodeReleased) and not data.drain else ""
 
 
 def _preempted(state: State, concerned: set[str], reason: Reason) -> list[EventData]:

@@ -10,13 +10,16 @@ from dataclasses import replace
 from tenuto.kernel.folding import Draft, Envelope, Folds, WithEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased
 from tenuto.schemas.events.pool import (
     AllocationGranted,
     AllocationPreempted,
     AllocationReleased,
     AllocationResized,
+    CapacityWanted,
     SlotsReserved,
 )
+from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentMoved,
@@ -43,7 +46,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, LogMatched, TrialFailed
-from tenuto.services.scheduler.evolve import agents, requests
+from tenuto.services.scheduler.evolve import agents, nodes, requests
 from tenuto.services.scheduler.state import (
     Allocation,
     Leaving,
@@ -219,6 +222,10 @@ FOLDS: Folds[State] = Folds(
         ExperimentCanceled: _experiment_ended,
         AgentJoined: agents.joined,
         AgentLost: agents.lost,
+        PoolProvisioned: nodes.pool_provisioned,
+        NodeReleased: nodes.ends,
+        NodeFailed: nodes.ends,
+        NodeEnded: nodes.ended,
         WorkersExited: _workers_exited,
         RestartPauseEnded: _pause_ended,
         CheckpointSaved: WithEnvelope(_checkpoint_saved),
@@ -229,6 +236,7 @@ FOLDS: Folds[State] = Folds(
         AllocationResized: _resized,
         AllocationReleased: WithEnvelope(_released),
         SlotsReserved: WithEnvelope(_reserved),
+        CapacityWanted: nodes.capacity_wanted,
     },
 )
 evolve = FOLDS.evolve

@@ -12,6 +12,7 @@ from tenuto.services.scheduler.state.usable import closed_slots
 def joined(state: State, data: agents.AgentJoined) -> State:
     old = state.agents.get(data.agent_id)
     kind = "cuda" if any(slot.kind == "cuda" for slot in data.slots) else "cpu"
+    ending = bool(data.leaving) or data.agent_id in state.nodes_ending
     joined = Agent(
         agent_id=data.agent_id,
         pool=data.pool,
@@ -19,8 +20,8 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
         labels=tuple(sorted((*data.labels, *([agents.IMAGES_LABEL] if "docker" in data.runtimes else [])))),
         devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
-        closed=closed_slots(state, data.agent_id, ending=bool(data.leaving)),
-        ending=bool(data.leaving),
+        closed=closed_slots(state, data.agent_id, ending=ending),
+        ending=ending,
         used=old.used if old else (),
         auxiliary_max=data.auxiliary_trials_max,
         auxiliary=old.auxiliary if old else (),

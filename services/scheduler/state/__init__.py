@@ -23,6 +23,7 @@ from tenuto.kernel.codec import DERIVED
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.schemas.ids import trial_id
+from tenuto.services.scheduler.state.provisioned import ProvisionedPool
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
@@ -337,6 +338,11 @@ class State:
     """Owner -> slots of live allocations; none with 0."""
     usage: Map[str, Usage] = field(default_factory=Map)
     """By `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
+    provisioned: Map[str, ProvisionedPool] = field(default_factory=Map)
+    """Pools whose nodes a provisioner starts."""
+    nodes_ending: Map[str, str] = field(default_factory=Map)
+    """Node that was given back or has failed -> its pool, until the provider has nothing more of it: nothing new begins on an
+    agent of that name."""
 
 
 def initial() -> State:
