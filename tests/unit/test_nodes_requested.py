@@ -115,6 +115,16 @@ def test_what_a_type_really_offers_is_trusted_more_than_its_settings() -> None:
     assert requested(run.want(demand(8, locality="agent"))) == []  # the known one has 8
 
 
+def test_one_node_with_a_defect_does_not_speak_for_its_type_for_ever() -> None:
+    run = driver()
+    run.want(demand(8, locality="agent"))
+    run.look((1,))
+    run.join(1, slots=7)
+    run.grant(1)
+    assert requested(run.pass_time(3_599)) == []
+    assert requested(run.pass_time(1)) == ["eight"]
+
+
 def test_the_next_type_is_taken_while_the_first_cannot_be_had() -> None:
     run = driver({"name": "cheap", "slots": 1, "cost_per_hour": 1.0}, {"name": "dear", "slots": 1, "cost_per_hour": 3.0})
     assert requested(run.want(demand())) == ["cheap"]

@@ -176,7 +176,8 @@ def joined(state: State, data: AgentJoined, envelope: Envelope) -> State:
     if node is None or node.ending:
         return state
     if data.slots:
-        offered = Offered(len(data.slots), tuple(sorted({slot.device.lower() for slot in data.slots})))
+        devices = tuple(sorted({slot.device.lower() for slot in data.slots}))
+        offered = Offered(len(data.slots), devices, envelope.time_us)
         pool = state.pools[node.pool]
         state = put_pool(state, replace(pool, offered=pool.offered.set(node.node_type.name, offered)))
     if node.joined_at_us is not None:

@@ -90,6 +90,7 @@ class Offered:
     slots: int
     devices: tuple[str, ...]
     """In lower case, each once, sorted."""
+    seen_at_us: int
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group
             pool=name,
             node_type=node_type.name,
             group=group or node_id,
-            slots=of_type(pool, node_type).slots,
+            slots=of_type(pool, node_type, course.now_us).slots,
             cost_per_hour=node_type.cost_per_hour,
             reason=reason,
         )

@@ -9,6 +9,8 @@ from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
+OFFERED_SECONDS = 3_600.0
+"""What a node really offered is trusted for so long: one with a defect must not speak for its type for ever."""
 RACK = "rack="
 """Begin of the label that says which nodes are near each other."""
 
@@ -24,12 +26,12 @@ class Offer(NamedTuple):
         return next((label for label in self.labels if label.startswith(RACK)), "")
 
 
-def of_type(pool: ProvisionedPool, node_type: NodeType) -> Offer:
+def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
     """What a new node of the type will offer. What the last one really offered is trusted more than the settings."""
     seen = pool.offered.get(node_type.name)
     devices = (node_type.device.lower(),) if node_type.device else ()
     labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels
-    if seen is None:
+    if seen is None or now_us - seen.seen_at_us >= OFFERED_SECONDS * 1e6:
         return Offer(node_type.slots, devices, labels)
     return Offer(seen.slots, seen.devices, labels)
 

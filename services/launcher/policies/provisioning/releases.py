@@ -110,7 +110,7 @@ def _may_serve(course: Course, pool: ProvisionedPool, node: Node) -> bool:
     to bring the two together yet. Where it had, there is a reason that is not known here, and the node stands in the way."""
     for demand in pool.demands:
         young = course.seconds_since(demand.since_us) < pool.provisioning.idle_seconds
-        if young and fits(course.state, pool, node, demand.wanted):
+        if young and fits(course.state, pool, node, demand.wanted, course.now_us):
             return True
     return False
 
@@ -129,7 +129,7 @@ def make_room(course: Course, name: str, packing: Packing) -> None:
     for node in pool.in_order():
         if node.ending:  # It leaves room soon.
             limits.take(-1, node.cost_per_hour)
-    others = [node for node in kept(pool) if not fits(course.state, pool, node, wanted)]
+    others = [node for node in kept(pool) if not fits(course.state, pool, node, wanted, course.now_us)]
     for node in _least_lost_first(course.state, others):
         if limits.allow(blocked.nodes, node_type.cost_per_hour):
             return

@@ -106,7 +106,7 @@ class _Pass:
         self._coming, self._idle = Rooms(coming), Rooms(idle)
         self._packing = Packing([*coming, *idle])
         self._limits = Limits(pool)
-        self._types = [(item, of_type(pool, item)) for item in pool.provisioning.node_types]
+        self._types = [(item, of_type(pool, item, now_us)) for item in pool.provisioning.node_types]
         if pool.provisioning.provisioner == "static":
             self._types = []
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
@@ -174,13 +174,13 @@ class _Pass:
         racks = sorted({item.offer.rack for item in self._candidates_for(wanted)})
         for rack in racks:
             there = self._coming.free(wanted.device, wanted.labels, rack) + self._idle_for(wanted, rack) if rack else 0
-            if self._ask(demand, there, rack, last=rack == racks[-1]):
+            if self._ask(demand, there, rack):
                 return 1
         return 0
 
-    def _ask(self, demand: Demand, there: int, rack: str, *, last: bool = True) -> int:
+    def _ask(self, demand: Demand, there: int, rack: str) -> int:
         """Requests the nodes that one gang misses beside the slots that it has. Returns 1 if it has all now."""
-        if self._packing.blocked is not None:
+        if self._packing.blocked is not None and self._packing.blocked.demand is not demand:
             return 0
         wanted, limits, passed = demand.wanted, self._limits, 0
         slots, hindered = slots_of(wanted), None
@@ -195,9 +195,9 @@ class _Pass:
                 hindered = hindered or Blocked(demand, node_type, count)
             else:
                 self._request(wanted, node_type, offer, count, there if whole > 1 else 0, rack, passed)
+                self._packing.blocked = None  # another rack had no room for it
                 return 1
-        if hindered is not None and last:
-            self._packing.blocked = hindered
+        self._packing.blocked = self._packing.blocked or hindered
         return 0
 
     def _request(
@@ -231,7 +231,7 @@ def _rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Ro
         if node.ending:
             continue
         if node.joined_at_us is None:
-            offer = of_type(pool, node.node_type)
+            offer = of_type(pool, node.node_type, now_us)
             offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
             coming.append((1 if node.started_at_us is not None else 2, Room(node.node_id, offer, offer.slots, node.number)))
         elif now_us - node.joined_at_us < SETTLE_SECONDS * 1e6:
@@ -268,10 +268,10 @@ def _others(state: State, pool: ProvisionedPool) -> list[Room]:
     return found
 
 
-def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand) -> bool:
+def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand, now_us: int) -> bool:
     """True if the node could serve a gang of this kind, alone or with others like it."""
     agent = state.agents.get(node.node_id)
-    return nodes_for(of_type(pool, node.node_type) if agent is None else of_agent(agent), demand) > 0
+    return nodes_for(of_type(pool, node.node_type, now_us) if agent is None else of_agent(agent), demand) > 0
 
 
 def next_node_id(state: State, pool: ProvisionedPool, taken: int) -> str:

@@ -41,7 +41,7 @@ def _hindrance(pool: ProvisionedPool, wanted: CapacityDemand, now_us: int) -> tu
     waits: list[int] = []
     able = 0
     for node_type in settings.node_types if settings.provisioner != "static" else ():
-        whole = nodes_for(of_type(pool, node_type), wanted)
+        whole = nodes_for(of_type(pool, node_type, now_us), wanted)
         if not whole or not limits.could_allow(whole, node_type.cost_per_hour):
             continue
         able += 1
