@@ -20,9 +20,10 @@ END_SECONDS_MAX = 30.0
 class Kubelet:
     """Runs pods in `default` until it is cancelled. An image is this machine's Python."""
 
-    def __init__(self, api: KubernetesApi, directory: Path, **more: str) -> None:
-        """`directory`: has one for each pod, in place of the one that the document names. `more`: variables of each container."""
-        self._api, self._directory, self._more = api, directory, more
+    def __init__(self, api: KubernetesApi, directory: Path, python: str = sys.executable, **more: str) -> None:
+        """`directory`: has one for each pod, in place of the one that the document names. `python`: what containers run as
+        `python`. `more`: variables of each container."""
+        self._api, self._directory, self._python, self._more = api, directory, python, more
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -30,7 +31,7 @@ class Kubelet:
             while True:
                 for pod in self._api.pods():
                     name = pod["metadata"]["name"]
-                    if name not in self._running and ("secrets", "default", name) in self._api.objects:
+                    if name not in self._running and _secret_of(pod) in self._api.objects:
                         self._running[name] = tasks.create_task(self._run(name, pod))
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -41,13 +42,13 @@ class Kubelet:
         [container] = pod["spec"]["containers"]
         own = self._directory / name
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TENUTO_")} | self._more
-        for source in container["envFrom"]:
-            data = self._api.objects["secrets", "default", source["secretRef"]["name"]]["data"]
-            environment |= {key: base64.b64decode(value).decode() for key, value in data.items()}
+        data = self._api.objects[_secret_of(pod)]["data"]
+        environment |= {key: base64.b64decode(value).decode() for key, value in data.items()}
         environment |= {item["name"]: item["value"] for item in container["env"]}
         environment |= {"TENUTO_AGENT_DIRECTORY": str(own), "HOME": os.environ["HOME"]}
         log = self._directory / f"{name}.log"
-        command = [sys.executable, *container["command"][1:]]
+        assert container["command"][0] == "python"
+        command = [self._python, *container["command"][1:]]
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
         self._api.run(name)
@@ -63,6 +64,12 @@ class Kubelet:
             await _end(process)
         self._api.logs[name] = text = log.read_text(errors="replace")
         self._api.finish(name, ended.result(), message=text[-2_000:])
+
+
+def _secret_of(pod: dict[str, Any]) -> tuple[str, str, str]:
+    [container] = pod["spec"]["containers"]
+    [source] = container["envFrom"]
+    return "secrets", "default", source["secretRef"]["name"]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
