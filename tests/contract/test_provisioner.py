@@ -1,4 +1,4 @@
-"""What every provisioner promises, with real providers: Slurm's daemons, sshd."""
+"""What every provisioner promises, with real providers: Slurm's daemons, sshd; and the tests' API server of Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tests.support import slurm as slurm_support
-from tests.support.provisioner_benches import SECRET, Bench, is_live, order, until, until_printed
+from tests.support.kubernetes_bench import KubernetesBench
+from tests.support.provisioner_benches import SECRET, Bench, is_live, order, until, until_over, until_printed
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import SlurmBench
 
@@ -27,8 +28,13 @@ def slurm() -> Iterator[Slurm]:
         yield found
 
 
-@pytest.fixture(params=[pytest.param("slurm", marks=SLURM)])
+@pytest.fixture(params=[pytest.param("slurm", marks=SLURM), "kubernetes"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    if request.param == "kubernetes":
+        pods = await KubernetesBench.begun(tmp_path)
+        yield pods
+        await pods.close()
+        return
     found: Slurm = request.getfixturevalue("slurm")
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, found.environment[name])
@@ -52,11 +58,11 @@ async def test_a_node_from_its_start_to_its_end(bench: Bench) -> None:
     assert (await provisioner.logs(node, 1)).count("\n") == 1
     [pid] = bench.began("gpus-1")
     await provisioner.stop(node)
-    [ended] = await until(provisioner, "ended")
-    assert (ended.node_id, ended.provider_id) == ("gpus-1", node.provider_id)
+    ended = await until_over(provisioner, node)
     assert not is_live(pid)
-    assert "leaves" in await provisioner.logs(ended, 10)
-    await provisioner.stop(ended)
+    if ended is not None:
+        assert "leaves" in await provisioner.logs(ended, 10)
+    await provisioner.stop(ended or node)
 
 
 async def test_a_second_start_is_no_second_node(bench: Bench) -> None:
@@ -90,7 +96,7 @@ async def test_two_of_one_id_are_both_seen_and_one_can_be_ended(bench: Bench) ->
     assert first.node_id == second.node_id == "gpus-1"
     assert first.provider_id != second.provider_id
     await provisioner.stop(second)
-    await until(provisioner, "ended")
+    await until_over(provisioner, second)
     [left] = await until(provisioner, "running")
     assert left.provider_id == first.provider_id
 
@@ -104,7 +110,7 @@ async def test_pools_and_clusters_do_not_meet(bench: Bench) -> None:
     [yours] = await until(there, "running")
     assert mine.provider_id != yours.provider_id
     await here.stop(mine)
-    await until(here, "ended")
+    await until_over(here, mine)
     assert [node.phase for node in await there.nodes()] == ["running"]
 
 
@@ -145,7 +151,7 @@ async def test_a_node_that_was_stopped_before_it_began_never_begins(bench: Bench
     await provisioner.start([order()])
     [node] = await provisioner.nodes()
     await provisioner.stop(node)
-    await until(provisioner, "ended")
+    await until_over(provisioner, node)
     assert not any(is_live(pid) for pid in bench.began("gpus-1"))
 
 

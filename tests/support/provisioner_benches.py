@@ -124,6 +124,16 @@ async def until(provisioner: Provisioner, phase: str, count: int = 1) -> list[Re
             await asyncio.sleep(POLL_SECONDS)
 
 
+async def until_over(provisioner: Provisioner, node: RealNode) -> RealNode | None:
+    """The node, as soon as it has ended. None: its provider has forgotten it."""
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            found = [item for item in await provisioner.nodes() if item.provider_id == node.provider_id]
+            if not found or found[0].phase == "ended":
+                return found[0] if found else None
+            await asyncio.sleep(POLL_SECONDS)
+
+
 async def until_printed(provisioner: Provisioner, node: RealNode, words: str) -> str:
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while True:

@@ -13,10 +13,10 @@ from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.kubernetes import manifests, pods
 from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
     NAMES,
-    BadSetting,
     connection_of,
     pod_of,
 )
+from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 from tests.support.kubernetes_rules import problems
 
 ROOT = Path(__file__).parents[2]

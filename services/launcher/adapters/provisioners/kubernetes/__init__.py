@@ -23,11 +23,11 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
     open_door,
 )
 from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
-    BadSetting,
     PodSettings,
     connection_of,
     pod_of,
 )
+from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 
 logger = logging.getLogger(__name__)
 

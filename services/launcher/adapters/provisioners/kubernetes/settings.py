@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
+from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, read, truth
+
+KIND = "kubernetes"
 
 GRACE_SECONDS = (20, 3_600)
 """Least and longest time of a pod between the notice of its end and the kill. The agent itself needs 15 s of it."""
 ITEMS_MAX = 50
 """Most items of a setting that is a list."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
-_QUANTITY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
-_ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_QUANTITY = r"[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+_IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}"
+_ACCOUNT = r"[a-z_][a-z0-9_-]{0,31}"
 _PATH = re.compile(r"/[A-Za-z0-9._/@+-]{1,500}")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-class BadSetting(ValueError):
-    """`str(error)` is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,8 @@ class PodSettings:
 
 def connection_of(provisioning: Provisioning) -> Connection:
     """Raises BadSetting."""
-    found = _read(_CONNECTION, {key: value for key, value in provisioning.settings.items() if key in _CONNECTION})
-    return Connection(**found)
+    given = {key: value for key, value in provisioning.settings.items() if key in _CONNECTION}
+    return Connection(**read(KIND, _CONNECTION, given, {}))
 
 
 def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
@@ -98,7 +95,8 @@ def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
     if misplaced := sorted(_CONNECTION.keys() & node_type.settings.keys()):
         raise BadSetting(f"Setting {misplaced[0]} belongs to the pool, not to its type of nodes {node_type.name}.")
     given = {**provisioning.settings, **node_type.settings}
-    found = PodSettings(**_read(_POD, {key: value for key, value in given.items() if key not in _CONNECTION}))
+    values = read(KIND, {**_POD, **_CONNECTION}, given, {"image": "image=registry.example.org/tenuto:1"})
+    found = PodSettings(**{key: value for key, value in values.items() if key not in _CONNECTION})
     if found.run_as_user == 0 and not found.allow_root:
         raise BadSetting("Setting run_as_user is 0, which is root: choose another account, or set allow_root=true.")
     if found.worker_user and not found.allow_root:
@@ -118,40 +116,6 @@ def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
     return found
 
 
-def _read(known: Mapping[str, Callable[[str, str], Any]], given: Mapping[str, str]) -> dict[str, Any]:
-    for name in given:
-        if name not in known:
-            allowed = ", ".join(sorted({*_POD, *_CONNECTION}))
-            raise BadSetting(f"Setting {name} is unknown to the provisioner kubernetes, whose settings are: {allowed}.")
-    if "image" in known and not given.get("image"):
-        raise BadSetting(
-            "Setting image is required: name an image with Tenuto in it, such as image=registry.example.org/tenuto:1."
-        )
-    return {name: known[name](name, value.strip()) for name, value in given.items() if value.strip()}
-
-
-def _matching(pattern: re.Pattern[str], allowed: str) -> Callable[[str, str], str]:
-    def read(name: str, text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise BadSetting(f"Setting {name} must be {allowed} (found {text[:100]!r}).")
-        return text
-
-    return read
-
-
-def _one_of(*allowed: str) -> Callable[[str, str], str]:
-    return _matching(re.compile("|".join(allowed)), " or ".join(allowed))
-
-
-def _number(least: int, most: int) -> Callable[[str, str], int]:
-    def read(name: str, text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) <= most):
-            raise BadSetting(f"Setting {name} must be a whole number from {least} to {most} (found {text[:100]!r}).")
-        return int(text)
-
-    return read
-
-
 def _items(name: str, text: str) -> list[str]:
     found = [item.strip() for item in text.split(",") if item.strip()]
     if len(found) > ITEMS_MAX:
@@ -160,7 +124,7 @@ def _items(name: str, text: str) -> list[str]:
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
-    return tuple(_matching(_NAME, "a list of names with commas between")(name, item) for item in _items(name, text))
+    return tuple(matching(_NAME.pattern, "a list of names with commas between")(name, item) for item in _items(name, text))
 
 
 def _selector(name: str, text: str) -> tuple[tuple[str, str], ...]:
@@ -203,36 +167,32 @@ def _claims(name: str, text: str) -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def _truth(name: str, text: str) -> bool:
-    return _one_of("true", "false")(name, text) == "true"
-
-
 _NAME_ALLOWED = "a name of small letters, digits, - and ."
 _QUANTITY_ALLOWED = "a quantity such as 4, 500m or 16Gi"
-_CONNECTION: dict[str, Callable[[str, str], Any]] = {
-    "namespace": _matching(_NAMESPACE, "a name of small letters, digits and -, at most 63"),
-    "kubeconfig": _matching(_FILE, "the name of a file in the launcher's directory of secrets, without a path"),
-    "context": _matching(re.compile(r"[^\s\x00-\x1f]{1,200}"), "the name of a context of the kubeconfig"),
+_CONNECTION: dict[str, Reader] = {
+    "namespace": matching(_NAMESPACE, "a name of small letters, digits and -, at most 63"),
+    "kubeconfig": file_name,
+    "context": matching(r"[^\s\x00-\x1f]{1,200}", "the name of a context of the kubeconfig"),
 }
-_POD: dict[str, Callable[[str, str], Any]] = {
-    "image": _matching(_IMAGE, "the name of an image"),
-    "image_pull_policy": _one_of("IfNotPresent", "Always", "Never"),
+_POD: dict[str, Reader] = {
+    "image": matching(_IMAGE, "the name of an image"),
+    "image_pull_policy": matching("IfNotPresent|Always|Never", "IfNotPresent, Always or Never"),
     "image_pull_secrets": _names,
-    "service_account": _matching(_NAME, _NAME_ALLOWED),
+    "service_account": matching(_NAME.pattern, _NAME_ALLOWED),
     "node_selector": _selector,
     "tolerations": _tolerations,
-    "priority_class": _matching(_NAME, _NAME_ALLOWED),
-    "runtime_class": _matching(_NAME, _NAME_ALLOWED),
-    "gpu_resource": _matching(_LABEL_KEY, "the name of a resource, such as nvidia.com/gpu"),
-    "cpu": _matching(_QUANTITY, _QUANTITY_ALLOWED),
-    "memory": _matching(_QUANTITY, _QUANTITY_ALLOWED),
-    "disk": _matching(_QUANTITY, _QUANTITY_ALLOWED),
-    "shm": _matching(_QUANTITY, _QUANTITY_ALLOWED),
+    "priority_class": matching(_NAME.pattern, _NAME_ALLOWED),
+    "runtime_class": matching(_NAME.pattern, _NAME_ALLOWED),
+    "gpu_resource": matching(_LABEL_KEY.pattern, "the name of a resource, such as nvidia.com/gpu"),
+    "cpu": matching(_QUANTITY, _QUANTITY_ALLOWED),
+    "memory": matching(_QUANTITY, _QUANTITY_ALLOWED),
+    "disk": matching(_QUANTITY, _QUANTITY_ALLOWED),
+    "shm": matching(_QUANTITY, _QUANTITY_ALLOWED),
     "volumes": _claims,
-    "run_as_user": _number(0, 2**31 - 1),
-    "allow_root": _truth,
-    "worker_user": _matching(_ACCOUNT, "the name of an account"),
-    "grace_seconds": _number(*GRACE_SECONDS),
+    "run_as_user": number(0, 2**31 - 1),
+    "allow_root": truth,
+    "worker_user": matching(_ACCOUNT, "the name of an account"),
+    "grace_seconds": number(*GRACE_SECONDS),
 }
 NAMES = frozenset({*_POD, *_CONNECTION})
 """All settings that there are."""
