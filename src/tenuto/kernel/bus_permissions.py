@@ -98,11 +98,12 @@ def service_permissions(name: str) -> dict[str, Any]:
         case "gateway":
             # The last message of the log: `log verify` compares it with the database.
             publish += [subjects.QUEUE, subjects.PAST, subjects.WHAT_IF, subjects.BUS_STATE, subjects.BACKLOG]
+            publish += [subjects.NODES]
             publish += [f"$JS.API.STREAM.MSG.GET.{LOG_STREAM}"]
-            subscribe += [subjects.CONTEXTS]
+            subscribe += [subjects.CONTEXTS, subjects.NODE_TOKENS]
     if name == "launcher":
-        publish += [subjects.ASSIGNMENTS]
-        subscribe += [subjects.HEARTBEATS, subjects.BACKLOG]
+        publish += [subjects.ASSIGNMENTS, subjects.NODE_TOKENS]
+        subscribe += [subjects.HEARTBEATS, subjects.BACKLOG, subjects.NODES]
     return {"publish": {"allow": publish}, "subscribe": {"allow": subscribe}, "allow_responses": True}
 
 
