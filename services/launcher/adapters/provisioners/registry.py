@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tenuto.schemas.provisioning import Provisioning, ProvisionerKind
+from tenuto.schemas.provisioning import ProvisionerKind, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner, ProvisionerError
 
 _ROOM = "tenuto.services.launcher.adapters.provisioners"
