@@ -19,9 +19,9 @@ class NodeForDemand(Numbers):
     experiment: int
     """Experiment of the gang."""
     slots_wanted: int
-    """Slots of the gang."""
+    """Slots that the gang lacks."""
     slots_coming: int
-    """Slots that it gets on nodes that are coming, or have come and are idle."""
+    """Slots of these that it gets on nodes that are coming."""
     nodes: int
     """Nodes that are requested together for it."""
     nodes_now: int
@@ -35,7 +35,7 @@ class NodeForDemand(Numbers):
     """None: no limit."""
 
     def sentence(self, about: Data) -> str:
-        coming = f", {self.slots_coming} of them on nodes that are there or coming" if self.slots_coming else ""
+        coming = f", of which it gets {self.slots_coming} on nodes that are coming" if self.slots_coming else ""
         others = f" of {self.nodes} together" if self.nodes > 1 else ""
         passed = (
             f" {times(self.types_passed, 'type')} of nodes that would come first cannot be had now." if self.types_passed else ""
@@ -44,7 +44,7 @@ class NodeForDemand(Numbers):
         if self.cost_per_hour_max is not None:
             cost = f" They cost {self.cost_per_hour:g} an hour, and may cost {self.cost_per_hour_max:g}."
         return (
-            f"Experiment {self.experiment} waits for {slots(self.slots_wanted)}{coming}; this node is one{others} for it."
+            f"A gang of experiment {self.experiment} lacks {slots(self.slots_wanted)}{coming}; this node is one{others} for it."
             f" The pool has {times(self.nodes_now, 'node')} of at most {self.nodes_max}.{passed}{cost}"
         )
 

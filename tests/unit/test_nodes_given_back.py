@@ -93,7 +93,7 @@ def test_one_given_back_now_does_not_wait_for_workers_that_do_not_leave() -> Non
 def test_a_node_is_kept_while_something_that_fits_it_has_just_begun_to_wait() -> None:
     run = served()
     run.pass_time(250)
-    run.want(demand())
+    run.want(demand(locality="agent"))
     assert released(run.pass_time(60)) == {}
     assert released(run.pass_time(200)) == {}
     # For so long both were there and did not come together: the node may be in the way of a better one.

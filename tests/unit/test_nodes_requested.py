@@ -39,7 +39,9 @@ def test_a_gang_of_many_nodes_is_one_group_with_its_numbers() -> None:
         "experiment": 4, "slots_wanted": 20, "slots_coming": 0, "nodes": 3, "nodes_now": 0, "nodes_max": 10,
     }  # fmt: skip
     told = sentence("NodeRequested", {"reason": nodes[0].reason.model_dump()}, "launcher/2")
-    assert told == ("Experiment 4 waits for 20 slots; this node is one of 3 together for it. The pool has 0 nodes of at most 10.")
+    assert told == (
+        "A gang of experiment 4 lacks 20 slots; this node is one of 3 together for it. The pool has 0 nodes of at most 10."
+    )
     assert requested(run.want(demand(20, experiment=4), demand(4, experiment=5))) == []  # the rest of the third
 
 
@@ -53,15 +55,33 @@ def test_a_gang_that_misses_a_node_counts_on_the_others() -> None:
     assert data.reason.numbers["slots_coming"] == 16
 
 
-def test_nodes_that_came_early_and_are_idle_count_for_their_gang() -> None:
+def test_nodes_that_came_early_wait_for_the_others_of_their_gang() -> None:
     run = driver()
     run.want(demand(16))
+    run.look((1,), pending=(2,))
+    run.join(1)
+    run.want(demand(8))  # the scheduler has laid half of the gang on the first
+    assert run.pass_time(100_000) == []
+    assert released(run.look(ended=(2,))) == {1: "idle"}, "nothing comes for the rest"
+
+
+def test_a_node_that_has_just_come_is_left_to_the_scheduler() -> None:
+    run = driver()
+    run.want(demand(8))
     run.start(1)
-    assert requested(run.pass_time(120)) == []
-    # The scheduler has all that it needs and does not start the gang: for a reason that is not known, so more is asked for.
+    assert requested(run.pass_time(14)) == []
+    # The scheduler had the time, and does not use it: for a reason that is not known, so another one is asked for.
+    assert requested(run.pass_time(1)) == ["eight"]
+
+
+def test_a_gang_in_one_rack_counts_on_idle_nodes_there() -> None:
+    run = driver({**EIGHT, "labels": ("rack=1",)})
+    run.want(demand(16, locality="rack"))
+    run.start(1)
+    assert requested(run.pass_time(100)) == []
     run.start(2)
-    assert requested(run.pass_time(29)) == []
-    assert requested(run.pass_time(31)) == ["eight", "eight"]
+    assert requested(run.pass_time(14)) == []
+    assert requested(run.pass_time(1)) == ["eight", "eight"]
 
 
 def test_a_gang_is_had_whole_or_asks_for_nothing() -> None:

@@ -13,7 +13,6 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.node import Node as NodeEvent
-from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.provisioning import Provisioning
@@ -91,10 +90,6 @@ class Fleet:
         said = PoolProvisioned(pool=self.pool_name, **{name: getattr(settings, name) for name in Provisioning.model_fields})
         self.host.tell(said)
         self.hear(said)
-
-    def want(self, demands: tuple[CapacityDemand, ...]) -> None:
-        """The scheduler's word, of a host whose scheduler does not say it."""
-        self.hear(CapacityWanted(pool=self.pool_name, demands=demands))
 
     def command(self, kind: Any, *fields: Any) -> None:
         self._causes += 1

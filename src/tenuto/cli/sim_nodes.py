@@ -9,7 +9,7 @@ from typing import Any
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.node import NodeFailed, NodeReleased, NodeRequested
-from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import (
     ExperimentPoolChanged,
     ExperimentSubmitted,
@@ -63,14 +63,12 @@ class Run:
         self._allocations: dict[str, AllocationGranted] = {}
         self._on: dict[str, int] = {}
         self._types: dict[str, str] = {}
-        self._wanted: tuple[CapacityDemand, ...] = ()
-        self._told_by_scheduler = False
         self.fleet: Fleet | None = None
         if way == "threshold":
             first = settings.node_types[0]
             threshold = Threshold(
                 self, POOL, self.provider, poll_us, first, settings.nodes_max, round(settings.idle_seconds * 1e6),
-                lambda: bool(_waiting(self.cluster)), lambda agent_id: bool(self._on.get(agent_id)),
+                lambda: _waits(self.cluster), lambda agent_id: bool(self._on.get(agent_id)),
             )  # fmt: skip
             self.cluster.at(self.cluster.now_us, threshold.round)
         else:
@@ -115,12 +113,7 @@ class Run:
             return
         for data in pending:
             if data.OWNER != "launcher" or isinstance(data, WorkersExited):
-                self._told_by_scheduler |= isinstance(data, CapacityWanted)
                 self.fleet.hear(data)
-        wanted = () if self._told_by_scheduler else _waiting(self.cluster)
-        if wanted != self._wanted and not self._told_by_scheduler:
-            self._wanted = wanted
-            self.fleet.want(wanted)
 
     def _count(self, data: EventData) -> None:
         """Nodes and slots in use."""
@@ -187,22 +180,9 @@ def static(script: Script, policy: str, costs: Costs, settings: Provisioning, se
     return Bill("static", outcome, hours, hours * first.slots, hours * first.cost_per_hour, settings.nodes_max)
 
 
-def _waiting(cluster: Cluster) -> tuple[CapacityDemand, ...]:
-    """What waits in the scheduler's queue."""
-    found = []
-    experiments = cluster.state.experiments
-    for key in sorted(experiments, key=lambda item: (experiments[item].priority, item)):
-        experiment = experiments[key]
-        if experiment.waiting and not experiment.paused:
-            asked = experiment.constraints
-            found.append(
-                CapacityDemand(
-                    slots=experiment.slots_per_trial, count=len(experiment.waiting), experiment_id=key,
-                    workspace=experiment.workspace, locality=asked.locality if asked else "any",
-                    device=asked.device if asked else "", labels=asked.labels if asked else (),
-                )
-            )  # fmt: skip
-    return tuple(found)
+def _waits(cluster: Cluster) -> bool:
+    """True if anything waits in the scheduler's queue."""
+    return any(experiment.waiting and not experiment.paused for experiment in cluster.state.experiments.values())
 
 
 def unserved(script: Script) -> Script:

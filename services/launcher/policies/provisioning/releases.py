@@ -90,7 +90,7 @@ def idle(course: Course, name: str, packing: Packing) -> None:
         idle_seconds = course.seconds_since(since_us)
         if idle_seconds < settings.idle_seconds or count <= settings.nodes_min:
             break
-        if node.node_id in wanted or _may_serve(course, pool, node):
+        if node.node_id in wanted or _may_serve(course, pool, node, packing):
             continue
         retry_at_us = None if node.used else next_try(pool, node.node_type.name, course.now_us)[1]
         reason = NodeIdle(
@@ -105,12 +105,14 @@ def idle(course: Course, name: str, packing: Packing) -> None:
         count -= 1
 
 
-def _may_serve(course: Course, pool: ProvisionedPool, node: Node) -> bool:
-    """True if something that fits it waits, and has not done so for as long as the node was idle: the scheduler had no chance
-    to bring the two together yet. Where it had, there is a reason that is not known here, and the node stands in the way."""
-    for demand in pool.demands:
+def _may_serve(course: Course, pool: ProvisionedPool, node: Node, packing: Packing) -> bool:
+    """True if something that fits it waits: a gang for whose other slots nodes come, or one that has not waited for as long as
+    the node was idle, so that the scheduler had no chance to bring the two together yet. Where it had, there is a reason that
+    is not known here, and the node stands in the way."""
+    for place, demand in enumerate(pool.demands):
         young = course.seconds_since(demand.since_us) < pool.provisioning.idle_seconds
-        if young and fits(course.state, pool, node, demand.wanted, course.now_us):
+        gathers = demand.wanted.locality == "any" and packing.comes(place, demand)
+        if (young or gathers) and fits(course.state, pool, node, demand.wanted, course.now_us):
             return True
     return False
 

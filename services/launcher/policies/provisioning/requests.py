@@ -1,8 +1,9 @@
 """Packs the demands of one pool, in the queue's order, on nodes that come or are idle, and finds which nodes are missing. Pure.
 
-A gang is had whole or asks for nothing. One that no number of nodes within the limits could serve is passed over. One that the
-limits leave no room for at present holds back all requests behind it: else small gangs would take every node that ends, and a
-large one would wait for ever.
+Of a gang that may be anywhere the scheduler wants only what is missing beside the free slots, which it lays on them; of others
+it wants all. A gang is had whole or asks for nothing. One that no number of nodes within the limits could serve is passed over.
+One that the limits leave no room for at present holds back all requests behind it: else small gangs would take every node that
+ends, and a large one would wait for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tenuto.services.launcher.policies.provisioning.rooms import Room, Rooms
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, Node, ProvisionedPool
 
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 15.0
 """The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
 COST_TOLERANCE = 1e-9
 """Part of the limit by which a sum of costs may be above it, because sums of prices are not exact."""
@@ -65,6 +66,10 @@ class Packing:
     blocked: Blocked | None = None
     unserved: dict[int, int] = field(default_factory=dict)
     """Place in the queue -> number of the gangs there for which nothing comes."""
+
+    def comes(self, place: int, demand: Demand) -> bool:
+        """True if nodes come for some gangs of the demand at that place of the queue."""
+        return self.unserved.get(place, 0) < demand.wanted.count
 
     def wanted(self) -> frozenset[str]:
         """Nodes that a waiting gang counts on."""
@@ -141,11 +146,13 @@ class _Pass:
                 return 1
         if wanted.locality == "rack":
             return self._ask_in_racks(demand)
-        return self._ask(demand, self._coming.free(device, labels) + self._idle_for(wanted, ""), "")
+        return self._ask(demand, self._coming.free(device, labels), "")
 
     def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
         """Free slots of idle nodes that count for the gang. If they alone would do and the scheduler does not use them, there is
-        a reason that is not known here, and they count for nothing."""
+        a reason that is not known here, and they count for nothing. For a gang that may be anywhere they were counted."""
+        if wanted.locality == "any":
+            return 0
         free = self._idle.free(wanted.device, wanted.labels, rack)
         return free if free < slots_of(wanted) else 0
 
