@@ -11,12 +11,16 @@ import pytest
 
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tests.support import slurm as slurm_support
+from tests.support import sshd as sshd_support
 from tests.support.kubernetes_bench import KubernetesBench
 from tests.support.provisioner_benches import SECRET, Bench, is_live, order, until, until_over, until_printed
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import SlurmBench
+from tests.support.ssh_nodes import SshBench
+from tests.support.sshd import Sshd
 
 SLURM = pytest.mark.real_part(slurm_support.lack())
+SSH = pytest.mark.real_part(sshd_support.lack())
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
 
 
@@ -28,22 +32,32 @@ def slurm() -> Iterator[Slurm]:
         yield found
 
 
-@pytest.fixture(params=[pytest.param("slurm", marks=SLURM), "kubernetes"])
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with sshd_support.sshd(tmp_path_factory.mktemp("sshd")) as found:
+        yield found
+
+
+@pytest.fixture(params=[pytest.param("slurm", marks=SLURM), pytest.param("ssh", marks=SSH), "kubernetes"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    made: Bench
     if request.param == "kubernetes":
-        pods = await KubernetesBench.begun(tmp_path)
-        yield pods
-        await pods.close()
-        return
-    found: Slurm = request.getfixturevalue("slurm")
-    for name in ("SLURM_CONF", "PATH"):
-        monkeypatch.setenv(name, found.environment[name])
-    made = SlurmBench(tmp_path, found)
-    try:
+        made = await KubernetesBench.begun(tmp_path)
         yield made
-    finally:
         await made.close()
-        found.empty()
+        return
+    if request.param == "ssh":
+        made = SshBench(tmp_path, request.getfixturevalue("sshd"))
+        yield made
+        await made.close()
+        return
+    slurm: Slurm = request.getfixturevalue("slurm")
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.environment[name])
+    made = SlurmBench(tmp_path, slurm)
+    yield made
+    await made.close()
+    slurm.empty()
 
 
 async def test_a_node_from_its_start_to_its_end(bench: Bench) -> None:

@@ -30,6 +30,7 @@ EXTRAS = {
     "apprise": "apprise",
     "docker": "docker",
     "kubernetes_asyncio": "kubernetes",
+    "asyncssh": "ssh",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
@@ -41,6 +42,7 @@ USED_BY = {
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
     "tenuto.services.launcher.adapters.provisioners.kubernetes": ("kubernetes_asyncio",),
+    "tenuto.services.launcher.adapters.provisioners.ssh": ("asyncssh",),
 }
 """Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
 and its like) import these parts."""
