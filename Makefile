@@ -74,6 +74,7 @@ bench: install
 	$(BIN)/python benchmarks/turnover.py
 	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
 	$(BIN)/python benchmarks/scheduler_events.py
+	$(BIN)/python benchmarks/provisioning.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/checkpoints.py

@@ -172,8 +172,9 @@ class Run:
 def static(script: Script, policy: str, costs: Costs, settings: Provisioning, seed: int = 0) -> Bill:
     """nodes_max nodes of the first type, from the first arrival to the end of the last trial."""
     first = settings.node_types[0]
+    start_us = min([time_us for time_us, _ in script.facts] + [trial.arrives_us for trial in script.trials], default=0)
     agents: list[tuple[int, EventData]] = [
-        (0, joined(f"{POOL}-{number}", first.slots, labels=first.labels)) for number in range(1, settings.nodes_max + 1)
+        (start_us, joined(f"{POOL}-{number}", first.slots, labels=first.labels)) for number in range(1, settings.nodes_max + 1)
     ]
     outcome = Cluster(Script([*agents, *script.facts], script.trials), policy, costs, seed=seed).run()
     hours = settings.nodes_max * (outcome.end_us - outcome.start_us) / HOUR_US
