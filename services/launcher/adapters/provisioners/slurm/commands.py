@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     (
         "quota",
         r"accounting/qos policy|assoc\w*(max|grp|limit)|qos\w*(max|grp|limit)|policy limit|job submit limit|"
-        r"too many (jobs|tasks)|limit (reached|exceeded)|exceeds? .*limit|quota",
+        r"too many (jobs|tasks)|limit (reached|exceeded)|quota",
     ),
     (
         "capacity",
