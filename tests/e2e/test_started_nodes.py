@@ -1,13 +1,14 @@
-"""Real agents on nodes that provisioners start, as a job of a real Slurm and by a real sshd: they join by tokens of their own,
+"""Real agents on nodes that provisioners start, as a job of a real Slurm and by a real sshd: they join by a token,
 train, and leave when their nodes are given back."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.real_part(slurm_support.lack()),
     pytest.mark.real_part(sshd_support.lack()),
 ]
-FAR = Path(__file__).parent / "models/far"
+MODEL = Path(__file__).parent / "models/leaving"
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ async def _start(made: Provisioner, node_id: str, token: str, **more: str) -> Re
     environment = {"TENUTO_AGENT_ID": node_id, "TENUTO_JOIN_TOKEN": token, "TENUTO_CPU_SLOTS": "1", **more}
     await made.start([Order(node_id, NodeType(), environment)])
     [node] = await until(made, "running")
+    await made.close()
     return node
 
 
@@ -55,36 +57,42 @@ async def _end(made: Provisioner, node: RealNode) -> tuple[RealNode, str]:
 
 
 def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slurm) -> None:
-    python = str(Path(psutil.Process().cmdline()[0]).absolute())
+    python, gate = sys.executable, tmp_path / "gate"
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
     shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared"), "TENUTO_HEARTBEAT_SECONDS": "0.5"}
     (tmp_path / "ssh").mkdir()
     (tmp_path / "sshd").mkdir()
     settings = {"directory": str(tmp_path / "nodes"), "python": python, "time": "20"}
 
-    def of(kind: str, agent: str) -> list[str]:
-        return [event.data.reason for event in cluster.events() if event.type == kind and event.data.agent_id == agent]
+    def of(kind: str) -> list[Any]:
+        return [event.data for event in cluster.events() if event.type == kind]
 
     with sshd_support.sshd(tmp_path / "sshd") as sshd, cluster.listening("127.0.0.2"):
         bench = SshBench(tmp_path / "ssh", sshd)
         jobs = open_provisioner("c", "far", Provisioning(provisioner="slurm", settings=settings))
         hosts = bench.with_settings({"python": python}, pool="far")
         token = cluster.json("agent", "token", "--pool", "far", "--uses", "2")["token"]
-        for made, name in ((jobs, "far-1"), (hosts, "far-2")):
-            node = asyncio.run(_start(made, name, token, **shared))
-            cluster.wait_for(lambda name=name: any(row["id"] == name for row in cluster.json("agent", "ls")))
-            secrets = [path for path in tmp_path.glob("n*/**/*") if path.is_file() and token in path.read_text(errors="replace")]
-            assert secrets == []
-            before = sum(event.type == "ExperimentCompleted" for event in cluster.events())
-            cluster.cli("exp", "create", FAR / "config.yaml", FAR, "--set", "checkpoint_storage.store=shared")
-            cluster.wait_for(
-                lambda before=before: sum(event.type == "ExperimentCompleted" for event in cluster.events()) == before + 1
-            )
-            granted = [event.data.slots[0].agent_id for event in cluster.events() if event.type == "AllocationGranted"]
-            assert granted[-1] == name
-            ended, said = asyncio.run(_end(made, node))
-            cluster.wait_for(lambda name=name: bool(of("AgentLost", name)))
-            assert of("AgentLost", name) == ["its time was over"], said
-            assert "the agent's time is over" in said
-            assert token not in said + ended.detail
-            assert psutil.Process().children(recursive=True) is not None
+        job = asyncio.run(_start(jobs, "far-1", token, **shared))
+        options = ("--set", "resources.pool=far", "--set", f"hyperparameters.gate={gate}")
+        cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *options)
+        cluster.wait_for(lambda: bool(of("CheckpointSaved")))
+        host = asyncio.run(_start(hosts, "far-2", token, **shared))
+        cluster.wait_for(lambda: any(data.agent_id == "far-2" for data in of("AgentJoined")))
+        assert not [path for path in tmp_path.rglob("agent.env*") if path.is_file()], "the job has taken its token away"
+
+        # The job is given back: its trial saves, and goes on on the host.
+        ended, said = asyncio.run(_end(jobs, job))
+        cluster.wait_for(lambda: len(of("AllocationGranted")) == 2)
+        assert [data.slots[0].agent_id for data in of("AllocationGranted")] == ["far-1", "far-2"], said
+        assert of("WorkersExited")[0].outcome == "preempted", said
+        cluster.wait_for(lambda: [(data.agent_id, data.reason) for data in of("AgentLost")] == [("far-1", "its time was over")])
+        assert token not in said + ended.detail
+        gate.touch()
+        cluster.wait_for(lambda: bool(of("ExperimentCompleted")))
+
+        ended, said = asyncio.run(_end(hosts, host))
+        assert "the agent's time is over" in said
+        assert ended.detail == ""
+        cluster.wait_for(lambda: of("AgentLost")[-1].agent_id == "far-2")
+        assert of("AgentLost")[-1].reason == "its time was over"
+        assert token not in said

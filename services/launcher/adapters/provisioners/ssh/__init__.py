@@ -110,7 +110,8 @@ class SshProvisioner:
             for node in self._seen.get(host.known_as, []):
                 if self._is_mine(node):
                     gone = away.get(host.known_as)
-                    detail = str(gone) if gone is not None else node["detail"] or f"on {host.known_as}"
+                    own = node["detail"] or ("" if node["phase"] == "ended" else f"on {host.known_as}")
+                    detail = own if gone is None else str(gone)
                     provider_id = f"{host.known_as}/{node['entry']}"
                     found.append(RealNode(node["node_id"], provider_id, node["phase"], visible(detail)[:DETAIL_MAX]))
         return found
