@@ -7,7 +7,7 @@ trap "" USR1
 # scripts of jobs, and shows them. Who reads it first removes it, so a second job of this node finds nothing and ends.
 mine=$environment.$SLURM_JOB_ID
 if ! mv -- "$environment" "$mine" 2>/dev/null; then
-    echo "agent: $environment is gone: another job is this node, or the node was given back." >&2
+    echo "agent: The token of node $node is gone: another job is this node, or the node was given back." >&2
     exit 65
 fi
 said=$(cat -- "$mine")

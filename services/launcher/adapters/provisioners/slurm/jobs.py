@@ -19,7 +19,7 @@ from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSet
 MARK = "tenuto"
 FORMAT = "%i|%T|%r|%N|%k"
 """Id, state, reason, machines, comment; the comment last, as nothing else may contain the separator."""
-DETAIL_CHARACTERS_MAX = 200
+DETAIL_CHARACTERS_MAX = 300
 WARNING_SECONDS = 120
 """Time before a job's end at which Slurm warns its agent, too, should its time limit have been changed meanwhile."""
 _PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
@@ -33,6 +33,7 @@ _REASONS = {
     "Resources": "it waits for free nodes",
     "Priority": "jobs of higher priority wait before it",
     "None": "",
+    "NonZeroExitCode": "",  # the agent's last words say more
 }
 
 
