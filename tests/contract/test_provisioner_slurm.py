@@ -121,6 +121,18 @@ async def test_a_job_that_is_ended_while_it_runs_ends_its_agent(bench: SlurmBenc
     assert not any(is_live(pid) for pid in bench.began("gpus-1"))
 
 
+async def test_a_node_that_is_still_ending_can_be_told_again(bench: SlurmBench) -> None:
+    bench.deaf("gpus-1")
+    provisioner = bench.provisioner()
+    await provisioner.start([order()])
+    [node] = await until(provisioner, "running")
+    await until_printed(provisioner, node, "ready")
+    for _ in range(3):
+        await provisioner.stop(node)
+        [seen] = await provisioner.nodes()
+        assert seen.phase == "running", "it may still cost something"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -4,7 +4,10 @@ are stand-ins: programs that print, wait, and end when they are told."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import secrets
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -112,6 +115,9 @@ class Bench(ABC):
     async def close(self) -> None:
         for made in self.opened:
             await made.close()
+        for path in self.directory.glob("began-*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name.rpartition("-")[2]), signal.SIGKILL)
 
 
 async def until(provisioner: Provisioner, phase: str, count: int = 1) -> list[RealNode]:

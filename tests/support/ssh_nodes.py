@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,9 +63,3 @@ class SshBench(Bench):
         for name in ("h0", "h1"):
             self.write_hosts(self.host(name), name=f"{name}.yaml")
             await self.with_settings({"hosts": f"{name}.yaml"}).start([wanted])
-
-    async def close(self) -> None:
-        await super().close()
-        for path in self.directory.glob("began-*"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(path.name.rpartition("-")[2]), signal.SIGKILL)

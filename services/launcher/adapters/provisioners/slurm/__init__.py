@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +32,8 @@ TOGETHER_MAX = 4
 """Most jobs of one group that are submitted at once: Slurm's controller serves a whole site."""
 FILES_SECONDS_MAX = 30.0
 """Longest time for files of the pool's directory: network file systems hang."""
+GONE = re.compile("invalid job id|already (completing|completed)", re.IGNORECASE)
+"""What `scancel` says of a job that has ended, or is about to."""
 LAST_WORDS_MAX = 5
 """Most agents of ended jobs whose last line is read with one answer."""
 
@@ -85,7 +88,7 @@ class SlurmProvisioner:
     async def stop(self, node: RealNode) -> None:
         # A job by its id and its name: ids of long ago may be another's.
         said = await commands.run("scancel", f"--user={os.geteuid()}", f"--name={node.node_id}", _number(node))
-        if said.code != 0 and "invalid job id" not in said.errors.lower():
+        if said.code != 0 and not GONE.search(said.errors):
             raise said.error(f"end job {node.provider_id}")
         others = [job for job in await self._jobs() if job.node_id == node.node_id and job.id != node.provider_id]
         if all(job.phase == "ended" for job in others):

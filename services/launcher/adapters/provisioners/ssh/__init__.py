@@ -24,8 +24,11 @@ from tenuto.version import __version__
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-TOGETHER_MAX = 16
-"""Most hosts that are asked at once."""
+TOGETHER_MAX = 32
+"""Most hosts that are asked at once: each is a handshake at first, and a thousand would be a burst of processor time."""
+AWAY_SECONDS = 30.0
+"""Time for which a host that did not answer is not asked for its nodes again: each that is down takes one of those turns for
+seconds, and a look at the others must not wait for them."""
 UNSEEN_SECONDS_MAX = 120.0
 """Time for which a host that never answered is waited for: a node of before the launcher's start may be on it. A host that is
 down for weeks must not stop the others."""
@@ -41,6 +44,8 @@ class SshProvisioner:
         self._made: Connections | None = None
         self._seen: dict[str, list[dict[str, Any]]] = {}
         """Nodes of each host, of whatever pool, as it last said."""
+        self._away: dict[str, tuple[Host, HostAway, float]] = {}
+        """Hosts that did not answer, as the list had them, with the reason and the time of the next try."""
         self._since = time.monotonic()
 
     async def check(self) -> Sequence[Finding]:
@@ -148,15 +153,22 @@ class SshProvisioner:
         """Asks all hosts for their nodes; those that do not answer, with the reason."""
 
         async def one(host: Host) -> tuple[str, HostAway] | None:
+            name = host.known_as
+            known = self._away.get(name)
+            if known is not None and known[0] == host and time.monotonic() < known[2]:
+                return name, known[1]
             try:
-                self._seen[host.known_as] = _nodes(await connections.ask(host, settings.request(host, "look")))
+                self._seen[name] = _nodes(await connections.ask(host, settings.request(host, "look")))
             except HostAway as error:
-                return host.known_as, error
+                self._away[name] = host, error, time.monotonic() + AWAY_SECONDS
+                return name, error
+            self._away.pop(name, None)
             return None
 
         away = dict(item for item in await _together(hosts, one) if item is not None)
         names = {host.known_as for host in hosts}
         self._seen = {name: nodes for name, nodes in self._seen.items() if name in names}
+        self._away = {name: item for name, item in self._away.items() if name in names}
         return away
 
     def _wait_for_unseen(self, away: dict[str, HostAway]) -> None:
