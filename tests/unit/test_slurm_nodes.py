@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
@@ -124,3 +127,11 @@ def test_the_environment_is_read_by_the_jobs_shell_as_it_was_written(tmp_path: P
     (tmp_path / "agent.env").write_text(text)
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True)
     assert done.stdout == 'it\'s $HOME `id` "x"\nsecond|'
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_command_may_end_without_reading_what_it_is_given(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        for _ in range(5):
+            assert runner.run(commands.run("true", text="x" * 1_000_000)) == commands.Said(0, "", "")
+        assert runner.run(commands.run("cat", text="all of it")).output == "all of it"

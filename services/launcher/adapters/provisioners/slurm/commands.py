@@ -7,6 +7,7 @@ import contextlib
 import os
 import pwd
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -82,10 +83,13 @@ def _has_account() -> bool:
 async def run(*command: str, text: str = "") -> Said:
     """`text`: what the command reads. Raises ProvisionerError if it did not end by itself."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env=environment(), cwd="/", start_new_session=True,
-        )  # fmt: skip
+        with tempfile.TemporaryFile() as given:  # no pipe: one to a command that ends without reading is an error of uvloop's own
+            given.write(text.encode())
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(),
+                cwd="/", start_new_session=True,
+            )  # fmt: skip
     except FileNotFoundError:
         raise ProvisionerError(
             f"There is no {command[0]} where the launcher runs: install Slurm's commands there, or run it on a login node.",
@@ -95,7 +99,7 @@ async def run(*command: str, text: str = "") -> Said:
         raise ProvisionerError(f"{command[0]} cannot be started: {error.strerror or error}.", "unreachable") from error
     try:
         async with asyncio.timeout(COMMAND_SECONDS_MAX):
-            output, errors = await process.communicate(text.encode())
+            output, errors = await process.communicate()
     except TimeoutError:
         raise ProvisionerError(f"{command[0]} did not end within {COMMAND_SECONDS_MAX:.0f} s.", "unreachable") from None
     finally:
