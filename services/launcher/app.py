@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -19,10 +20,15 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.schemas.provisioning import Provisioning
+from tenuto.services.launcher.adapters.provisioners import Provisioner
+from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import Assigned, Assigner
+from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.handlers.backlog import Backlogs
+from tenuto.services.launcher.handlers.nodes import NodeQuestions
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2
@@ -38,9 +44,12 @@ class Launcher:
         listener: Listener,
         backlogs: Backlogs,
         assigner: Assigner,
+        keepers: Keepers,
+        questions: NodeQuestions,
         pool: asyncpg.Pool,
     ) -> None:
         self.loop = loop
+        self._keepers, self._questions = keepers, questions
         self._lane, self._listener, self._backlogs = lane, listener, backlogs
         self._assigner, self._pool = assigner, pool
 
@@ -48,7 +57,12 @@ class Launcher:
         """Runs the service until cancelled."""
         try:
             await run_together(
-                loop=self.loop.run(), lane=self._lane.run(), listener=self._listener.run(), backlogs=self._backlogs.run()
+                loop=self.loop.run(),
+                lane=self._lane.run(),
+                listener=self._listener.run(),
+                backlogs=self._backlogs.run(),
+                nodes=self._keepers.run(),
+                questions=self._questions.run(),
             )
         finally:
             await self._assigner.close()
@@ -68,4 +82,16 @@ async def build(
     backlogs = Backlogs(bus, clock)
     listener = Listener(loop, log, bus, clock, settings, backlogs, tokens, assigned)
     lane = Ingress("launcher", settings, bus, pool, listener.record)
-    return Launcher(loop, lane, listener, backlogs, assigner, pool)
+    files = Path(settings.provisioner_directory) if settings.provisioner_directory else None
+    keepers = Keepers(loop, log, bus, clock, partial(_open, tokens.cluster, files))
+    questions = NodeQuestions(bus, keepers, lambda name: _provisioning(loop.state, name))
+    return Launcher(loop, lane, listener, backlogs, assigner, keepers, questions, pool)
+
+
+def _open(cluster: str, files: Path | None, pool: str, provisioning: Provisioning) -> Provisioner:
+    return open_provisioner(cluster, pool, provisioning, files)
+
+
+def _provisioning(state: State, pool: str) -> Provisioning | None:
+    known = state.pools.get(pool)
+    return known.provisioning if known is not None and known.provisioning.provisioner != "static" else None
