@@ -25,6 +25,8 @@ class JoinTokenCreated(ClusterRequest):
     """Most agents that join by it."""
     label: TokenLabel = ""
     """Purpose of the token, in the user's words."""
+    agent_id: str = Field(default="", pattern=rf"^$|{AGENT_NAME_PATTERN}", exclude_if=lambda value: not value)
+    """Only this agent joins by it: the one of a node that a provisioner starts. Empty: any."""
 
 
 @event("JoinTokenRevoked")

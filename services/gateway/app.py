@@ -44,6 +44,7 @@ from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
 from tenuto.services.gateway.adapters.limit_keeping import LimitKeeper
+from tenuto.services.gateway.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.run_data import RunData
@@ -84,10 +85,21 @@ class GatewayService:
     def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool, effects: Effects | None) -> None:
         self.gateway, self.port = gateway, 0
         self._contexts = None if gateway.bus is None else Contexts(gateway.bus, pool, gateway.contexts)
+        self._node_tokens = None if gateway.bus is None else self._tokens_of_nodes(gateway, gateway.bus)
         self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
         self._limits = LimitKeeper(gateway.loop, gateway.clock, gateway.views.stored_bytes, gateway.views_reached)
         self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
+
+    def _tokens_of_nodes(self, gateway: Gateway, bus: Client) -> NodeTokens:
+        settings = gateway.settings
+
+        def address() -> str:
+            scheme = "https" if settings.rest_cert_file and not settings.rest_tls_host else "http"
+            return (settings.public_url or f"{scheme}://{settings.rest_host}:{self.port}").rstrip("/")
+
+        can_admit = gateway.keeper is not None
+        return NodeTokens(bus, gateway.loop, gateway.clock, address, gateway.fingerprint, can_admit=can_admit)
 
     async def started(self) -> None:
         """Returns when requests can be sent to `port`."""
@@ -119,6 +131,7 @@ class GatewayService:
                     limits=self._limits.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
                     **({"contexts": self._contexts.run()} if self._contexts is not None else {}),
+                    **({"node_tokens": self._node_tokens.run()} if self._node_tokens is not None else {}),
                     members=self._keep_members(),
                     token_uses=self._note_uses(),
                     rest=serve(door, listener, tail.close, own),

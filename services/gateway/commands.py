@@ -16,6 +16,7 @@ from tenuto.schemas.events.access import Holding, ProjectSettings, WorkspaceSett
 from tenuto.schemas.events.request import Closing, Description, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.events.unmanaged import UnmanagedState
 from tenuto.schemas.operations import Operation
+from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.record import ConfigLayer, Origin, Parent
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
 
@@ -178,6 +179,35 @@ class SetPoolPolicy(Asked):
     pool: str
     settings: PolicySettings
     """The half-life stays as it is where `settings` was made without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvisionPool(Asked):
+    pool: str
+    settings: Provisioning
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseNode(Asked):
+    node_id: str
+    drain: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateNodeToken:
+    """The launcher asks for a token by which one node's agent joins."""
+
+    id: UUID
+    time_us: int
+    token_id: str
+    secret_hash: str
+    node_id: str
+    pool: str
+    expires_us: int
+
+    @property
+    def actor(self) -> str:
+        return "launcher"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -546,6 +576,7 @@ ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | Chan
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | PutIntoProject | DeleteExperiment | KeepExperiment
 WorkspaceCommand = CreateWorkspace | ChangeWorkspace | SetWorkspaceRules | CreateProject | ChangeProject | SetDefaults
 TemplateCommand = SetTemplate | RemoveTemplate
+NodeCommand = ProvisionPool | ReleaseNode | CreateNodeToken
 ClusterCommand = (
     NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword | LinkUser
 )
@@ -557,4 +588,4 @@ UnmanagedCommand = CreateUnmanagedExperiment | StartUnmanagedTrial | ChangeUnman
 WebhookCommand = CreateWebhook | ChangeWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
 UserCommand = TokenCommand | BeginSession
 ExperimentsCommand = SubmitExperiment | ExperimentCommand | RecordCommand | UnmanagedCommand
-GatewayCommand = ExperimentsCommand | ClusterCommand | JoiningCommand | AccessCommand | UserCommand | WebhookCommand
+GatewayCommand = ExperimentsCommand | ClusterCommand | NodeCommand | JoiningCommand | AccessCommand | UserCommand | WebhookCommand

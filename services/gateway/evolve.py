@@ -42,7 +42,7 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.events.unmanaged import UnmanagedExperimentCreated, UnmanagedTrialChanged, UnmanagedTrialStarted
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.policies import joining, templates
+from tenuto.services.gateway.policies import joining, nodes, templates
 from tenuto.services.gateway.policies.access import OF_ACCESS, without_holder, workspace_of
 from tenuto.services.gateway.policies.access import fold as fold_access
 from tenuto.services.gateway.policies.acting import fold as fold_rules
@@ -330,6 +330,7 @@ FOLDS: Folds[State] = Folds(
         **dict.fromkeys(OF_ACCESS, access_changed),
         **dict.fromkeys(templates.OF_TEMPLATES, templates.changed),
         **dict.fromkeys(joining.OF_JOINING, WithEnvelope(joining.changed)),
+        **dict.fromkeys(nodes.OF_NODES, WithEnvelope(nodes.changed)),
         UnmanagedExperimentCreated: unmanaged_created,
         UnmanagedTrialStarted: unmanaged_started,
         UnmanagedTrialChanged: unchanged,

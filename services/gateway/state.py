@@ -13,6 +13,7 @@ from tenuto.schemas.record import Parent
 from tenuto.services.gateway.policies.access import Access, Subject, is_cluster_admin, sight
 from tenuto.services.gateway.policies.acting_state import Acting
 from tenuto.services.gateway.policies.joining import Joining
+from tenuto.services.gateway.policies.nodes import Nodes
 from tenuto.services.gateway.policies.notice_state import HiddenOf, Notices
 from tenuto.services.gateway.policies.templates import Templates
 
@@ -186,6 +187,8 @@ class State:
     """Rules of experiments, and how often they have acted."""
     joining: Joining = field(default_factory=Joining)
     """Join tokens, and the agents that joined or were revoked."""
+    nodes: Nodes = field(default_factory=Nodes)
+    """Pools whose nodes a provisioner starts, and these nodes."""
     deletions: Map[int, Deletion] = field(default_factory=Map)
     """By experiment: those that are not carried out yet."""
     deleted: tuple[int, ...] = ()

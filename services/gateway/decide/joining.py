@@ -17,7 +17,8 @@ ANOTHER = "ask for another (`tenuto agent token`)"
 
 def create_token(state: State, command: CreateJoinToken) -> Sequence[EventData]:
     check_admin(state, command, "pool.admin")
-    valid = [key for key in sorted(state.joining.tokens) if state.joining.tokens[key].expires_us > command.time_us]
+    tokens = state.joining.tokens
+    valid = [key for key in sorted(tokens) if tokens[key].expires_us > command.time_us and not tokens[key].agent_id]
     if len(valid) >= TOKENS_MAX:
         raise Refused(
             f"There are {TOKENS_MAX} join tokens, and no more are kept; revoke some (`tenuto agent tokens`).", "conflict"
@@ -49,6 +50,8 @@ def enroll(state: State, command: Enroll) -> Sequence[EventData]:
         raise Refused(f"This join token is not valid, or was revoked: {ANOTHER}.", "unauthorized")
     if joining.knows(command.agent_id, command.credential_hash):
         return []  # asked again, because the answer was lost
+    if token.agent_id not in ("", command.agent_id):
+        raise Refused(f"Join token {token.token_id} is for agent {token.agent_id} only: {ANOTHER}.", "forbidden")
     _check_usable(token, command.time_us)
     member = joining.agents.get(command.agent_id)
     if command.taken or (member is not None and not member.revoked):

@@ -10,6 +10,7 @@ from immutables import Map
 from tenuto.kernel.folding import Envelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated, JoinTokenRevoked
+from tenuto.schemas.events.node import NodeEnded
 
 TOKENS_MAX = 1_000
 """Valid join tokens at once: more of them are forgotten ones."""
@@ -30,6 +31,8 @@ class Token:
     label: str = ""
     uses: int = 0
     """Agents that joined by it."""
+    agent_id: str = ""
+    """The one agent that may join by it. Empty: any."""
 
     def fits(self, secret_hash: str) -> bool:
         """The time that a comparison of hashes takes tells nothing of what was hashed."""
@@ -76,18 +79,29 @@ def fold(joining: Joining, data: EventData, time_us: int) -> Joining:
             for token_id in sorted(tokens):
                 if tokens[token_id].expires_us <= time_us:
                     tokens = tokens.delete(token_id)
-            made = Token(data.token_id, data.secret_hash, data.pool, data.expires_us, data.uses_max, time_us, label=data.label)
+                elif data.agent_id and tokens[token_id].agent_id == data.agent_id:
+                    tokens = tokens.delete(token_id)  # of an order that may have been lost; only the newest is valid
+            made = Token(
+                data.token_id, data.secret_hash, data.pool, data.expires_us, data.uses_max, time_us,
+                label=data.label, agent_id=data.agent_id,
+            )  # fmt: skip
             tokens = tokens.set(data.token_id, made)
         case JoinTokenRevoked() if data.token_id in tokens:
             tokens = tokens.delete(data.token_id)
         case AgentEnrolled():
             agents = agents.set(data.agent_id, Member(data.agent_id, data.pool, data.token_id, data.credential_hash))
             if (used := tokens.get(data.token_id)) is not None:
-                tokens = tokens.set(data.token_id, replace(used, uses=used.uses + 1))
+                spent = used.agent_id == data.agent_id
+                tokens = tokens.delete(data.token_id) if spent else tokens.set(data.token_id, replace(used, uses=used.uses + 1))
         case AgentRevoked():
             before = agents.get(data.agent_id)
             pool, token_id = (before.pool, before.token_id) if before is not None else ("", "")
             agents = agents.set(data.agent_id, Member(data.agent_id, pool, token_id, ""))
+        case NodeEnded():
+            for token_id in [key for key in sorted(tokens) if tokens[key].agent_id == data.node_id]:
+                tokens = tokens.delete(token_id)
+            if (member := agents.get(data.node_id)) is not None:
+                agents = agents.set(data.node_id, replace(member, credential_hash=""))
     return replace(joining, tokens=tokens, agents=agents)
 
 
@@ -97,3 +111,4 @@ def changed(state: Any, data: EventData, envelope: Envelope) -> Any:
 
 
 OF_JOINING = (JoinTokenCreated, JoinTokenRevoked, AgentEnrolled, AgentRevoked)
+"""NodeEnded is folded, too: `policies/nodes.py` sees to it."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tenuto.kernel.eventlog import EventLog
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.notice import WebhookCreated
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ShareChanged
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.policies.access import DEFAULT, Access, Sight, Subject, sight
@@ -54,6 +55,8 @@ class SeenEvents:
         kind, _, key = event.stream.partition("/")
         if kind == "notice" or event.type.startswith("Webhook"):
             return self._owner(event, key) == subject.name and not subject.workspace
+        if kind == "node" and isinstance(experiment := _experiment_of(event), int):
+            return seen.sees(self._workspaces.get(experiment) or await self._found(experiment))
         if event.correlation_id or kind in ("agent", "node"):
             return True
         return event.stream == "request/cluster" and _about(event) not in seen.hidden
@@ -80,6 +83,12 @@ class SeenEvents:
             del self._workspaces[next(iter(self._workspaces))]
         self._workspaces[experiment_id] = workspace
         return workspace
+
+
+def _experiment_of(event: Event) -> object:
+    """Experiment for which a node was requested, by the reason of the event. None: for none."""
+    reason = getattr(event.data, "reason", None)
+    return reason.numbers.get("experiment") if isinstance(reason, Reason) else None
 
 
 def _about(event: Event) -> str:

@@ -8,7 +8,7 @@ from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased
 from tenuto.schemas.events.pool import CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.services.scheduler.state import State, indexes
-from tenuto.services.scheduler.state.provisioned import ProvisionedPool
+from tenuto.services.scheduler.state.settings import ProvisionedPool
 from tenuto.services.scheduler.state.usable import closed_slots
 
 

@@ -21,7 +21,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, Share, State, policy_of
-from tenuto.services.scheduler.state.provisioned import ProvisionedPool
+from tenuto.services.scheduler.state.settings import ProvisionedPool
 from tenuto.services.scheduler.state.usable import usable_slots
 
 DEMANDS_MAX = 100

@@ -23,7 +23,9 @@ from tenuto.kernel.codec import DERIVED
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.schemas.ids import trial_id
-from tenuto.services.scheduler.state.provisioned import ProvisionedPool
+from tenuto.services.scheduler.state.settings import PoolPolicy as PoolPolicy
+from tenuto.services.scheduler.state.settings import ProvisionedPool
+from tenuto.services.scheduler.state.settings import Share as Share
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
@@ -296,19 +298,6 @@ class Pool:
     def empty(self) -> bool:
         slots_concerned = self.agents or self.leaving or self.held or self.queue or self.groups or self.turns or self.lends_to
         return not (slots_concerned or self.auxiliary_queue or self.auxiliary)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolPolicy:
-    name: Literal["priority", "fair_share", "fifo"] = "priority"
-    half_life_us: int = 0
-    """In which past use is forgotten by half; 0: it does not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    weight: float = 1.0
-    max_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

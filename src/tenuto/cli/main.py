@@ -20,6 +20,7 @@ from tenuto.cli import (
     jobs,
     joining,
     log,
+    nodes,
     page,
     roles,
     runs,
@@ -86,7 +87,9 @@ app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")
 app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.")
 app.add_typer(imports.app, name="import", help="Come from elsewhere: what other platforms wrote, in the form of Tenuto.")
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
-app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
+app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots, and where their nodes come from.")
+nodes.add_to(jobs.pool_app)
+app.add_typer(nodes.app, name="node", help="Nodes: machines, pods and jobs that provisioners start.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
 app.add_typer(secrets.app, name="secret", help="Secrets: values for workers that nobody reads.")
 app.add_typer(webhooks.app, name="webhook", help="Webhooks: where notices are sent.")

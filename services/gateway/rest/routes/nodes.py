@@ -1,0 +1,158 @@
+"""Pools whose nodes a provisioner starts, and these nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from nats.errors import Error as NatsError
+from pydantic_core import from_json
+
+from tenuto.schemas import subjects
+from tenuto.schemas.joining import AGENT_NAME_PATTERN
+from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.node_questions import LOG_LINES_MAX, NodesAnswer, NodesQuestion
+from tenuto.schemas.provisioning import Provisioning
+from tenuto.schemas.sentences import sentence
+from tenuto.services.gateway.commands import ProvisionPool, ReleaseNode
+from tenuto.services.gateway.policies.nodes import Node, Pool, Said
+from tenuto.services.gateway.rest.bodies import Done, Recorded
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
+from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rest.node_views import (
+    CheckView,
+    NodeFailureView,
+    NodeLogsView,
+    NodeView,
+    PoolView,
+    ReleaseBody,
+)
+from tenuto.services.gateway.rest.routes.jobs import PoolName
+
+router = APIRouter(tags=["nodes"])
+ANSWER_SECONDS_MAX = 60.0
+"""The launcher gives up on a provider sooner, and says so."""
+SILENT = "The launcher does not answer right now; try again in a few seconds. Nodes and training go on meanwhile."
+NodeId = Annotated[str, Path(pattern=AGENT_NAME_PATTERN)]
+
+
+@router.get("/pools", response_model=list[PoolView])
+async def pools(door: Door) -> Response:
+    """Pools whose nodes a provisioner starts."""
+    await door.users_known()
+    known = door.loop.state.nodes.pools
+    return answer([_pool(door, known[name]) for name in sorted(known) if known[name].provisioning.provisioner != "static"])
+
+
+@router.get("/pools/{pool}/provisioning", response_model=PoolView)
+async def provisioning(door: Door, pool: PoolName) -> Response:
+    """Where the pool's nodes come from, and what it lacks."""
+    await door.users_known()
+    known = door.loop.state.nodes.pools.get(pool)
+    if known is None:
+        raise DoorError("not_found", f"Pool {pool} has no provisioner: its agents are started by people.")
+    return answer(_pool(door, known))
+
+
+@router.put("/pools/{pool}/provisioning", response_model=Done)
+async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
+    """Starts and ends the pool's nodes like this from now on. Provisioner `static`: not at all, and those that it has are given
+    back."""
+    events = await door.carry_out(ProvisionPool(**asked(door), pool=pool, settings=body))
+    return answer(Done(id=0, changed=bool(events)))
+
+
+@router.post("/pools/{pool}/check", response_model=CheckView)
+async def check(door: Door, pool: PoolName, body: Provisioning | None = None) -> Response:
+    """What is there and what is missing for nodes of the pool, with its own settings or with those in the body. Starts
+    nothing."""
+    found = await _ask(door, NodesQuestion(about="check", pool=pool, provisioning=body))
+    return answer(CheckView(ready=not any(item.problem for item in found.findings), findings=found.findings))
+
+
+@router.get("/nodes", response_model=list[NodeView])
+async def nodes(door: Door, pool: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None) -> Response:
+    """Nodes that provisioners start and that have not ended, the oldest first."""
+    await door.users_known()
+    known = door.loop.state.nodes.nodes.values()
+    chosen = [node for node in known if pool is None or node.pool == pool]
+    return answer([_node(door, node) for node in sorted(chosen, key=lambda item: (item.requested_us, item.node_id))])
+
+
+@router.post("/nodes/{node_id}/release", response_model=Recorded)
+async def release(door: Door, node_id: NodeId, body: ReleaseBody) -> Response:
+    """Gives the node back."""
+    events = await door.carry_out(ReleaseNode(**asked(door), node_id=node_id, drain=body.drain))
+    return answer(Recorded(position=events[-1].position if events else door.loop.position))
+
+
+@router.get("/nodes/{node_id}/logs", response_model=NodeLogsView)
+async def logs(door: Door, node_id: NodeId, lines: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 200) -> Response:
+    """What the node's agent, or its boot, has printed, as its provider has it."""
+    await door.users_known()
+    node = door.loop.state.nodes.nodes.get(node_id)
+    pool = node.pool if node is not None else node_id.rpartition("-")[0]
+    if pool not in door.loop.state.nodes.pools:
+        raise DoorError("not_found", f"There is no node {node_id} that a provisioner started; `tenuto node ls` shows the nodes.")
+    found = await _ask(door, NodesQuestion(about="logs", pool=pool, node_id=node_id, lines_max=lines))
+    return answer(NodeLogsView(logs=found.logs))
+
+
+async def _ask(door: Gateway, question: NodesQuestion) -> NodesAnswer:
+    try:
+        found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), ANSWER_SECONDS_MAX))
+    except (NatsError, TimeoutError) as error:
+        raise DoorError("unavailable", SILENT) from error
+    if found.error:
+        raise DoorError(found.code or "invalid", found.error)
+    return found
+
+
+def _pool(door: Gateway, pool: Pool) -> PoolView:
+    mine = [node for node in door.loop.state.nodes.nodes.values() if node.pool == pool.pool]
+    everything, failed = door.sight().everything, pool.failure
+    return PoolView(
+        pool=pool.pool,
+        provisioning=pool.provisioning,
+        wanted=pool.wanted if everything else (),
+        nodes=len(mine),
+        nodes_coming=sum(_phase(door, node) in ("requested", "started") for node in mine),
+        cost_per_hour=sum(node.cost_per_hour for node in mine),
+        last_failure=None
+        if failed is None
+        else NodeFailureView(
+            node_id=failed.node_id,
+            node_type=failed.node_type,
+            failure=failed.failure,
+            message=failed.message,
+            reason=_sentence(failed.said) if everything else "",
+            at_us=failed.at_us,
+            retry_at_us=failed.retry_at_us,
+        ),
+    )
+
+
+def _node(door: Gateway, node: Node) -> NodeView:
+    return NodeView(
+        id=node.node_id,
+        pool=node.pool,
+        node_type=node.node_type,
+        slots=node.slots,
+        cost_per_hour=node.cost_per_hour,
+        phase=_phase(door, node),
+        provider_id=node.provider_id,
+        requested_us=node.requested_us,
+        started_us=node.started_us,
+        reason=_sentence(node.said) if door.sight().everything else "",
+        message=node.message,
+    )
+
+
+def _phase(door: Gateway, node: Node) -> str:
+    member = door.loop.state.joining.agents.get(node.node_id)
+    joined = member is not None and not member.revoked
+    return "joined" if joined and node.phase in ("requested", "started") else node.phase
+
+
+def _sentence(said: Said) -> str:
+    return sentence(said.about, from_json(said.data), said.actor)

@@ -1,0 +1,29 @@
+"""What people set for pools and owners, and what was last said that a pool with a provisioner wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tenuto.schemas.events.pool import CapacityDemand
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionedPool:
+    slots_most: int
+    """Slots that as many nodes as the pool may have would offer: more is never wanted at once."""
+    wanted: tuple[CapacityDemand, ...] = ()
+    """As last recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    name: Literal["priority", "fair_share", "fifo"] = "priority"
+    half_life_us: int = 0
+    """In which past use is forgotten by half; 0: it does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    weight: float = 1.0
+    max_slots: int | None = None

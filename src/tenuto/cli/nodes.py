@@ -1,0 +1,218 @@
+"""pool create, change, check, show; node ls, release, logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.common import Json, client
+from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+app = typer.Typer(no_args_is_help=True)
+
+Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
+NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, such as gpus-7.")]
+Provisioner = Annotated[str | None, typer.Option("--provisioner", help="static, ssh, slurm or kubernetes.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Setting of the provisioner, such as partition=gpu; repeated.")]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="All of it as YAML: provisioner, settings, node_types, limits.")]
+Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Slots of a node, if all nodes are alike.")]
+Cost = Annotated[float | None, typer.Option("--cost", min=0, help="Price of such a node for an hour.")]
+Device = Annotated[str | None, typer.Option("--device", help='Name of its GPUs as the driver gives it, or "cpu".')]
+Images = Annotated[bool | None, typer.Option("--images/--no-images", help="Its agents run trials that name an image.")]
+Labels = Annotated[list[str] | None, typer.Option("--label", help="Label of its agents, key=value; repeated.")]
+Least = Annotated[int | None, typer.Option("--min", min=0, help="Nodes that are kept, whether work waits or not.")]
+Most = Annotated[int | None, typer.Option("--max", min=0, help="Most nodes at once.")]
+CostMost = Annotated[float | None, typer.Option("--cost-max", min=0, help="Most that all nodes may cost per hour.")]
+Idle = Annotated[float | None, typer.Option("--idle-seconds", help="A node without work for so long is given back.")]
+Join = Annotated[float | None, typer.Option("--join-seconds", help="A node whose agent takes longer to join has failed.")]
+
+
+def add_to(pools: typer.Typer) -> None:
+    pools.command("create")(create)
+    pools.command("change")(change)
+    pools.command("check")(check)
+    pools.command("show")(show)
+
+
+def create(
+    context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None, file: File = None,
+    slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
+    least: Least = None, most: Most = None, cost_max: CostMost = None, idle_seconds: Idle = None, join_seconds: Join = None,
+) -> None:  # fmt: skip
+    """Have the nodes of a pool started when work waits, and given back when it does not."""
+    if provisioner is None and file is None:
+        raise CliError("Say where the nodes come from: --provisioner ssh, slurm or kubernetes, or a --file.")
+    given = _given(provisioner, sets, slots, cost, device, images, label)
+    limits = _limits(least, most, cost_max, idle_seconds, join_seconds)
+    _put(context, pool, _merged(_read(file), given, limits))
+    say(f"Pool {pool} has nodes when work waits. `tenuto pool check {pool}` says what is missing.")
+
+
+def change(
+    context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None,
+    slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
+    least: Least = None, most: Most = None, cost_max: CostMost = None, idle_seconds: Idle = None, join_seconds: Join = None,
+) -> None:  # fmt: skip
+    """Change where a pool's nodes come from, or its limits; what is not named stays. `--set NAME=` removes a setting, and
+    `--provisioner static` gives all nodes back."""
+    now = client(context).get(f"/pools/{pool}/provisioning")["provisioning"]
+    given = _given(provisioner, sets, slots, cost, device, images, label)
+    limits = _limits(least, most, cost_max, idle_seconds, join_seconds)
+    if not given and not limits:
+        raise CliError("Nothing to change: `tenuto pool change --help` shows what there is.")
+    _put(context, pool, _merged(now, given, limits))
+    say(f"Pool {pool} is changed.")
+
+
+def check(context: typer.Context, pool: Pool, file: File = None, json: Json = False) -> None:
+    """Find what is missing for nodes of a pool (rights, partition, image, quota), and start none."""
+    from tenuto.cli.output import print_json
+
+    found = client(context).post(f"/pools/{pool}/check", _read(file) if file is not None else None)
+    if json:
+        print_json(found)
+    else:
+        for item in found["findings"]:
+            problem = item["problem"]
+            say(f"{'problem' if problem else 'ok     '}  {item['what']}{': ' + problem if problem else ''}")
+    if not found["ready"]:
+        raise typer.Exit(1)
+
+
+def show(context: typer.Context, pool: Pool, json: Json = False) -> None:
+    """Show where a pool's nodes come from, what it lacks, and the last failure."""
+    from tenuto.cli.output import print_json, when
+
+    found = client(context).get(f"/pools/{pool}/provisioning")
+    if json:
+        print_json(found)
+        return
+    settings = found["provisioning"]
+    say(f"pool {pool}: provisioner {settings['provisioner']}")
+    for name, value in sorted(settings["settings"].items()):
+        say(f"  {name} = {value}")
+    for kind in settings["node_types"]:
+        price = f", {kind['cost_per_hour']:g} per hour" if kind["cost_per_hour"] else ""
+        say(f"  nodes of type {kind['name']}: {kind['slots']} slots{', ' + kind['device'] if kind['device'] else ''}{price}")
+    most = settings["cost_per_hour_max"]
+    limit = f", for at most {most:g} per hour" if most is not None else ""
+    say(f"  {settings['nodes_min']} to {settings['nodes_max']} nodes{limit}")
+    say(f"  given back after {settings['idle_seconds']:g} s without work")
+    say(f"nodes: {found['nodes']}, of which {found['nodes_coming']} are coming")
+    for item in found["wanted"]:
+        say(f"wanted: {item['count']} x {item['slots']} slots, first for experiment {item['experiment_id']}")
+    if failed := found["last_failure"]:
+        words = f" ({failed['message']})" if failed["message"] else ""
+        again = f"; asked for again from {when(failed['retry_at_us'])}" if failed["retry_at_us"] else ""
+        why = failed["reason"] or failed["failure"]
+        say(f"last failure, {when(failed['at_us'])}: node {failed['node_id']}: {why}{words}{again}")
+
+
+@app.callback()
+def nodes() -> None:
+    pass
+
+
+@app.command("ls")
+def list_nodes(
+    context: typer.Context,
+    pool: Annotated[str | None, typer.Option("--pool", "-p", help="Only this pool.")] = None,
+    json: Json = False,
+) -> None:
+    """List the nodes that provisioners start, and why each is there."""
+    from tenuto.cli.output import print_json, show_rows, when
+
+    found = client(context).get("/nodes", pool=pool)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (item["id"], item["phase"], item["node_type"], item["slots"], f"{item['cost_per_hour']:g}", item["provider_id"],
+         when(item["requested_us"]), item["message"] or item["reason"])
+        for item in found
+    ]  # fmt: skip
+    heads = ("node", "phase", "type", ">slots", ">cost/h", "at the provider", "since", "why")
+    show_rows(heads, rows, "No provisioner has started a node.")
+
+
+@app.command("release")
+def release(
+    context: typer.Context,
+    node: NodeId,
+    now: Annotated[bool, typer.Option("--now", help="What runs there saves a checkpoint and goes on elsewhere.")] = False,
+) -> None:
+    """Give a node back: nothing new begins there, and when nothing runs there, it ends."""
+    client(context).post(f"/nodes/{node}/release", {"drain": not now})
+    say(f"Node {node} is given back.")
+
+
+@app.command("logs")
+def logs(
+    context: typer.Context,
+    node: NodeId,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="Most lines, from the end.")] = 200,
+) -> None:
+    """Print what a node's agent, or its boot, has printed."""
+    say(client(context).get(f"/nodes/{node}/logs", lines=lines)["logs"])
+
+
+def _given(
+    provisioner: str | None, sets: Iterable[str] | None, slots: int | None, cost: float | None, device: str | None,
+    images: bool | None, labels: list[str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    kind = {"slots": slots, "cost_per_hour": cost, "device": device, "images": images, "labels": labels}
+    found: dict[str, Any] = {"provisioner": provisioner} if provisioner is not None else {}
+    if sets:
+        pairs = [item.partition("=") for item in sets]
+        if wrong := [name for name, equals, _ in pairs if not equals]:
+            raise CliError(f"--set wants NAME=VALUE (found {wrong[0]!r}).")
+        found["settings"] = {name: value for name, _, value in pairs}
+    if named := {name: value for name, value in kind.items() if value is not None}:
+        found["node_type"] = named
+    return found
+
+
+def _limits(
+    least: int | None, most: int | None, cost_max: float | None, idle_seconds: float | None, join_seconds: float | None
+) -> dict[str, Any]:
+    named = {
+        "nodes_min": least, "nodes_max": most, "cost_per_hour_max": cost_max, "idle_seconds": idle_seconds,
+        "join_seconds": join_seconds,
+    }  # fmt: skip
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _merged(now: dict[str, Any], given: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
+    body = now | limits | ({"provisioner": given["provisioner"]} if "provisioner" in given else {})
+    settings = body.get("settings", {}) | given.get("settings", {})
+    body["settings"] = {name: value for name, value in settings.items() if value}
+    if "node_type" in given:
+        kinds = body.get("node_types") or [{}]
+        if len(kinds) > 1:
+            raise CliError("This pool has several types of nodes: change them by `tenuto pool create --file`.")
+        body["node_types"] = [kinds[0] | given["node_type"]]
+    return body
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    import yaml
+
+    try:
+        found = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CliError(f"{file} cannot be read: {error}.") from None
+    if not isinstance(found, dict):
+        raise CliError(f"{file} must be a YAML mapping with provisioner, settings, node_types and limits.")
+    return found
+
+
+def _put(context: typer.Context, pool: str, body: dict[str, Any]) -> None:
+    client(context).put(f"/pools/{pool}/provisioning", body)
