@@ -278,7 +278,7 @@ def _without_user(state: State, name: str) -> State:
 ONLY_DECIDED_ON = (
     CAUSES_ELSEWHERE
     - {"ValidationReported", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
-    - {kind.TYPE for kind in OF_DEMANDS}
+    - {kind.TYPE for kind in (*OF_DEMANDS, *nodes.OF_NODES)}
 )
 """Types of events that a notice may be about, and that change nothing themselves."""
 
@@ -330,7 +330,7 @@ FOLDS: Folds[State] = Folds(
         **dict.fromkeys(OF_ACCESS, access_changed),
         **dict.fromkeys(templates.OF_TEMPLATES, templates.changed),
         **dict.fromkeys(joining.OF_JOINING, WithEnvelope(joining.changed)),
-        **dict.fromkeys(nodes.OF_NODES, WithEnvelope(nodes.changed)),
+        **dict.fromkeys(nodes.OF_NODES, and_notices(WithEnvelope(nodes.changed))),
         UnmanagedExperimentCreated: unmanaged_created,
         UnmanagedTrialStarted: unmanaged_started,
         UnmanagedTrialChanged: unchanged,

@@ -130,6 +130,8 @@ def process_specs(
         service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
     service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
     of = {"gateway": {"TENUTO_BUS_USERS_DIRECTORY": str(layout.bus_users)}}
+    if "TENUTO_PROVISIONER_DIRECTORY" not in service:
+        of["launcher"] = {"TENUTO_PROVISIONER_DIRECTORY": str(layout.root / "provisioners")}
     if listen is not None:
         of["gateway"] |= {
             "TENUTO_REST_TLS_HOST": listen.host,

@@ -60,7 +60,8 @@ class Settings:
     secret_key_file: str = ""
     """File with the key of the users' secrets, for gateway and launcher only; the first of them that needs it makes it."""
     provisioner_directory: str = ""
-    """Directory with files that provisioners of nodes need, such as SSH keys and a kubeconfig, for the launcher only."""
+    """Directory with files that provisioners of nodes need, such as SSH keys and a kubeconfig, for the launcher only. Under
+    `tenuto up`: `provisioners` in the cluster's directory."""
     token_days: float = 90.0
     """Life of a user's token in days. 0: tokens do not expire."""
     session_days: float = 7.0
