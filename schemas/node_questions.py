@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.joining import AGENT_NAME_PATTERN
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.provisioning import Provisioning
@@ -15,7 +16,7 @@ LOG_LINES_MAX = 10_000
 
 
 class NodesQuestion(Model):
-    about: Literal["check", "logs"]
+    about: Literal["check", "logs", "standings"]
     pool: str = Field(pattern=NAME_PATTERN)
     provisioning: Provisioning | None = None
     """check: of these settings. None: of those that the pool has."""
@@ -31,7 +32,25 @@ class CheckFinding(Model):
     """What is wrong and what to do, as a sentence. Empty: it is well."""
 
 
+Hindrance = Literal["", "never", "limits", "later"]
+"""never: no number of nodes within the limits serves it. limits: so many other nodes exist, or a gang before it waits for some to
+end. later: nodes of the types that serve it could not be had a moment ago. Empty: nothing hinders it."""
+
+
+class DemandStanding(Model):
+    """What comes for gangs that wait, and why nothing more does."""
+
+    demand: CapacityDemand
+    gangs_coming: int
+    """Gangs with slots on nodes that come or are being requested."""
+    hindrance: Hindrance = ""
+    """Of the other gangs."""
+    retry_at_us: int | None = None
+    """later: time at which the first of the types is asked for again."""
+
+
 class NodesAnswer(Model):
+    standings: tuple[DemandStanding, ...] = ()
     findings: tuple[CheckFinding, ...] = ()
     logs: str = ""
     error: str = ""

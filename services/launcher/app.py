@@ -20,6 +20,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.schemas.node_questions import DemandStanding
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
@@ -29,6 +30,7 @@ from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.handlers.nodes import NodeQuestions
+from tenuto.services.launcher.policies.provisioning.standing import standings
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2
@@ -84,12 +86,20 @@ async def build(
     lane = Ingress("launcher", settings, bus, pool, listener.record)
     files = Path(settings.provisioner_directory) if settings.provisioner_directory else None
     keepers = Keepers(loop, log, bus, clock, partial(_open, tokens.cluster, files))
-    questions = NodeQuestions(bus, keepers, lambda name: _provisioning(loop.state, name))
+    questions = NodeQuestions(
+        bus, keepers, lambda name: _provisioning(loop.state, name), lambda name: _standings(loop.state, name, clock.now_us())
+    )
     return Launcher(loop, lane, listener, backlogs, assigner, keepers, questions, pool)
 
 
 def _open(cluster: str, files: Path | None, pool: str, provisioning: Provisioning) -> Provisioner:
     return open_provisioner(cluster, pool, provisioning, files)
+
+
+def _standings(state: State, pool: str, now_us: int) -> tuple[DemandStanding, ...]:
+    known = state.pools.get(pool)
+    found = standings(state, known, now_us) if known is not None else ()
+    return tuple(DemandStanding.model_validate(item._asdict()) for item in found)
 
 
 def _provisioning(state: State, pool: str) -> Provisioning | None:

@@ -16,6 +16,8 @@ from tenuto.services.gateway.policies.nodes import POOLS_MAX, SETTINGS
 from tenuto.services.gateway.state import State
 
 _SECRET_NAME = re.compile(r"(password|passwd|secret|token|api_?key|access_key|private_key|credential)s?$")
+_NAMES_OF_SECRETS = ("image_pull_secrets",)
+"""Settings that name secrets of Kubernetes, and hold none."""
 _SECRET_VALUE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|^(AKIA|ASIA)[A-Z0-9]{16}$|^tenuto-join-|^gh[pousr]_|^eyJ")
 
 
@@ -36,7 +38,8 @@ def _refuse_secrets(settings: Provisioning) -> None:
     """Settings are recorded for ever. Raises Refused."""
     for where in (settings.settings, *(node_type.settings for node_type in settings.node_types)):
         for name in sorted(where):
-            if _SECRET_NAME.search(name) or _SECRET_VALUE.search(where[name]):
+            named = _SECRET_NAME.search(name) and name not in _NAMES_OF_SECRETS
+            if named or _SECRET_VALUE.search(where[name]):
                 raise Refused(
                     f"Setting {name} looks like a secret, and settings are recorded for ever: put it into a file in the "
                     "launcher's TENUTO_PROVISIONER_DIRECTORY, and name that file.",

@@ -126,4 +126,12 @@ def changed(state: Any, data: EventData, envelope: Envelope) -> Any:
     return replace(state, joining=fold_joining(state.joining, data, envelope.time_us)) if isinstance(data, NodeEnded) else state
 
 
-OF_NODES = (PoolProvisioned, CapacityWanted, NodeRequested, NodeStarted, NodeFailed, NodeReleased, NodeEnded)
+OF_NODES: tuple[type[EventData], ...] = (
+    PoolProvisioned,
+    CapacityWanted,
+    NodeRequested,
+    NodeStarted,
+    NodeFailed,
+    NodeReleased,
+    NodeEnded,
+)

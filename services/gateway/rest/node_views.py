@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.node import NodeFailure
 from tenuto.schemas.events.pool import CapacityDemand
-from tenuto.schemas.node_questions import CheckFinding
+from tenuto.schemas.node_questions import CheckFinding, DemandStanding
 from tenuto.schemas.provisioning import Provisioning
 
 
@@ -46,6 +46,8 @@ class PoolView(Model):
     provisioning: Provisioning
     wanted: tuple[CapacityDemand, ...]
     """Gangs that wait for nodes; empty for whoever does not see all workspaces."""
+    standings: tuple[DemandStanding, ...] = ()
+    """What comes for each of these, and why nothing more does; empty in lists, and while the launcher does not answer."""
     nodes: int
     """Nodes that have not ended."""
     nodes_coming: int

@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.schemas import subjects
-from tenuto.schemas.node_questions import CheckFinding, NodesAnswer, NodesQuestion
+from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodesAnswer, NodesQuestion
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.effects.keepers import Keepers
@@ -30,9 +30,15 @@ LOG_CHARACTERS_MAX = 500_000
 
 
 class NodeQuestions:
-    def __init__(self, bus: Client, keepers: Keepers, provisioning_of: Callable[[str], Provisioning | None]) -> None:
-        """`provisioning_of`: of a pool on record."""
-        self._bus, self._keepers, self._provisioning_of = bus, keepers, provisioning_of
+    def __init__(
+        self,
+        bus: Client,
+        keepers: Keepers,
+        provisioning_of: Callable[[str], Provisioning | None],
+        standings_of: Callable[[str], tuple[DemandStanding, ...]],
+    ) -> None:
+        """`provisioning_of`, `standings_of`: of a pool on record."""
+        self._bus, self._keepers, self._provisioning_of, self._standings_of = bus, keepers, provisioning_of, standings_of
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -72,6 +78,8 @@ class NodeQuestions:
         await _reply(message, answer)
 
     async def _found(self, question: NodesQuestion) -> NodesAnswer:
+        if question.about == "standings":
+            return NodesAnswer(standings=self._standings_of(question.pool))
         if question.about == "check":
             return await self._check(question)
         for keeper in self._keepers.of(question.pool):

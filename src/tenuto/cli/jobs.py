@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import picture
 from tenuto.cli.say import say
-from tenuto.client.errors import ClientError
+from tenuto.client.errors import ClientError, Refused
 
 if TYPE_CHECKING:
     from tenuto.schemas.config.resources import Resources
@@ -68,6 +69,17 @@ def list_jobs(
         hidden = found["waiting"] - sum(row["trials_waiting"] > 0 for row in found["rows"])
         if hidden > 0:
             say(f"and {hidden} more experiments that wait")
+        if found["waiting"] and not at:
+            _tell_of_nodes(context, found["pool"])
+
+
+def _tell_of_nodes(context: typer.Context, pool: str) -> None:
+    """Of a pool that has a provisioner: what comes for those that wait, and why nothing more does."""
+    from tenuto.cli.nodes import lacking
+
+    with contextlib.suppress(Refused):
+        for line in lacking(client(context).get(f"/pools/{pool}/provisioning")):
+            say(f"  {line}")
 
 
 def note_if_too_large(rest: Any, resources: Resources) -> None:

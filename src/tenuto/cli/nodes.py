@@ -105,13 +105,40 @@ def show(context: typer.Context, pool: Pool, json: Json = False) -> None:
     say(f"  {settings['nodes_min']} to {settings['nodes_max']} nodes{limit}")
     say(f"  given back after {settings['idle_seconds']:g} s without work")
     say(f"nodes: {found['nodes']}, of which {found['nodes_coming']} are coming")
-    for item in found["wanted"]:
-        say(f"wanted: {item['count']} x {item['slots']} slots, first for experiment {item['experiment_id']}")
+    for line in lacking(found):
+        say(line)
     if failed := found["last_failure"]:
         words = f" ({failed['message']})" if failed["message"] else ""
         again = f"; asked for again from {when(failed['retry_at_us'])}" if failed["retry_at_us"] else ""
         why = failed["reason"] or failed["failure"]
         say(f"last failure, {when(failed['at_us'])}: node {failed['node_id']}: {why}{words}{again}")
+
+
+HINDRANCES = {
+    "": "",
+    "never": "no number of nodes within the limits could hold it",
+    "limits": "the pool's limits leave no room for more nodes now",
+    "later": "such nodes could not be had a moment ago",
+}
+
+
+def lacking(pool: dict[str, Any]) -> list[str]:
+    """What a pool lacks, with what comes and why nothing more does, in a line for each kind of gang."""
+    from tenuto.cli.output import when
+
+    standings = pool["standings"] or [{"demand": item, "gangs_coming": None} for item in pool["wanted"]]
+    lines = []
+    for item in standings:
+        demand, coming = item["demand"], item["gangs_coming"]
+        slots = f"{demand['slots']} slot{'s' * (demand['slots'] != 1)}"
+        told = f"wanted: {demand['count']} x {slots}, first for experiment {demand['experiment_id']}"
+        if coming is not None:
+            told += f"; nodes for {coming} of them are coming"
+            why = HINDRANCES.get(item["hindrance"], "")
+            told += f", and for the others {why}" if why else ""
+            told += f"; asked for again from {when(item['retry_at_us'])}" if item.get("retry_at_us") else ""
+        lines.append(told)
+    return lines
 
 
 @app.callback()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -32,6 +33,8 @@ from tenuto.services.gateway.rest.routes.jobs import PoolName
 router = APIRouter(tags=["nodes"])
 ANSWER_SECONDS_MAX = 60.0
 """The launcher gives up on a provider sooner, and says so."""
+STANDINGS_SECONDS_MAX = 3.0
+"""The launcher knows them without asking anybody."""
 SILENT = "The launcher does not answer right now; try again in a few seconds. Nodes and training go on meanwhile."
 NodeId = Annotated[str, Path(pattern=AGENT_NAME_PATTERN)]
 
@@ -51,7 +54,13 @@ async def provisioning(door: Door, pool: PoolName) -> Response:
     known = door.loop.state.nodes.pools.get(pool)
     if known is None:
         raise DoorError("not_found", f"Pool {pool} has no provisioner: its agents are started by people.")
-    return answer(_pool(door, known))
+    view = _pool(door, known)
+    if view.wanted:
+        with contextlib.suppress(NatsError, TimeoutError):  # then it is told without
+            question = NodesQuestion(about="standings", pool=pool)
+            found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), STANDINGS_SECONDS_MAX))
+            view = view.model_copy(update={"standings": found.standings})
+    return answer(view)
 
 
 @router.put("/pools/{pool}/provisioning", response_model=Done)
