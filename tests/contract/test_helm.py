@@ -29,7 +29,7 @@ from tests.support.kubernetes_rules import problems
 from tests.unit.test_deploy import MODULES, ON_THE_BUS, asked_for
 
 pytestmark = pytest.mark.real_part(lack())
-WAIT_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 180.0
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "registry.example.org/tenuto", "tag": "2", "pullSecrets": ["registry"]},
     "persistence": {"accessMode": "ReadWriteOnce", "storageClass": "fast"},
@@ -241,6 +241,6 @@ async def test_nats_starts_with_the_rendered_configuration_and_takes_agents_in(
 async def _login(url: str, user: str, password: str) -> None:
     client = nats.NATS()
     try:
-        await client.connect(url, user=user, password=password, allow_reconnect=False, connect_timeout=10)
+        await client.connect(url, user=user, password=password, allow_reconnect=False, connect_timeout=60)
     finally:
         await client.close()

@@ -87,6 +87,7 @@ async def test_a_second_start_is_no_second_node(bench: Bench) -> None:
     await other.start([order(), order("gpus-2")])
     assert {item.node_id for item in await until(provisioner, "running", 2)} == {"gpus-1", "gpus-2"}
     assert node.provider_id in {item.provider_id for item in await other.nodes()}
+    await until_printed(provisioner, node, "ready")
     assert len(bench.began("gpus-1")) == 1
 
 
@@ -98,7 +99,7 @@ async def test_of_a_group_all_are_started_or_none_is(bench: Bench) -> None:
     assert SECRET not in str(caught.value)
     live = [node for node in await provisioner.nodes() if node.phase != "ended"]
     for node in live:  # a provider may need a moment for what it was told to end
-        await until(provisioner, "ended", len(live))
+        await until_over(provisioner, node)
         assert node.node_id in {item.node_id for item in group}
     assert not any(is_live(pid) for item in group for pid in bench.began(item.node_id))
 
@@ -155,7 +156,7 @@ async def test_the_token_is_shown_to_nobody(bench: Bench) -> None:
     done.set()
     await looking
     assert seen == set()
-    left = [path for path in bench.directory.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")]
+    left = [path for path, words in bench.files() if SECRET in words]
     assert left == [], "nothing keeps it once the agent has it"
     assert SECRET not in repr(order()) + repr(node)
 

@@ -149,16 +149,17 @@ async def test_a_group_with_an_answer_that_says_nothing_is_taken_back(bench: Ben
 
 
 async def test_an_api_server_that_does_not_answer_is_unreachable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "ANSWER_SECONDS_MAX", 0.2)
-    provisioner = bench.provisioner()
-    for method, path in (("GET", "/pods"), ("POST", "/pods")):
-        bench.api.faults.append(Fault(method, path, 0))
-    with pytest.raises(ProvisionerError, match="does not answer within") as caught:
-        await provisioner.nodes()
-    assert caught.value.kind == "unreachable"
-    with pytest.raises(ProvisionerError, match="does not answer within"):
-        await provisioner.start([order()])
-    await provisioner.close()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(door, "ANSWER_SECONDS_MAX", 0.2)
+        provisioner = bench.provisioner()
+        for method, path in (("GET", "/pods"), ("POST", "/pods")):
+            bench.api.faults.append(Fault(method, path, 0))
+        with pytest.raises(ProvisionerError, match="does not answer within") as caught:
+            await provisioner.nodes()
+        assert caught.value.kind == "unreachable"
+        with pytest.raises(ProvisionerError, match="does not answer within"):
+            await provisioner.start([order()])
+        await provisioner.close()
     await bench.api.stop()
     gone = bench.provisioner()
     with pytest.raises(ProvisionerError, match="cannot be reached") as caught:

@@ -79,7 +79,8 @@ async def test_an_agent_that_does_not_listen_is_killed_with_all_that_it_left(
     [node] = await until(provisioner, "running")
     await until_printed(provisioner, node, "ready")
     await provisioner.stop(node)
-    assert (await provisioner.nodes())[0].detail == "it was told to end"
+    [seen] = await provisioner.nodes()
+    assert seen.phase == "ended" or seen.detail == "it was told to end", "on a slow machine its second may be over"
     [ended] = await until(provisioner, "ended")
     assert ended.detail.startswith("killed by signal 9")
     pids = [*bench.began("gpus-1"), int(left.read_text())]

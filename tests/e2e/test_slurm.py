@@ -74,7 +74,10 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         _write_settings(cluster, slurm)
         jobs = slurm.submit("--array=0-1", "--time=20", "--exclusive")
 
-        # A search over two nodes.
+        # A search over two nodes. On a slow machine the first to come would else have done all of it.
+        cluster.wait_for(
+            lambda: {"tenuto-0", "tenuto-1"} <= {e.data.agent_id for e in cluster.events() if e.type == "AgentJoined"}
+        )
         search = ("--set", "searcher.name=random", "--set", "searcher.max_trials=4")
         cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *search)
         cluster.wait_for(lambda: ended(1))
@@ -102,10 +105,15 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         cluster.wait_for(lambda: bool(lost(second)))
         assert "no heartbeat" in lost(second)
         slurm.run("scancel", jobs)  # else Slurm starts it again where there is room, and it takes the trial up
-        times = {"TENUTO_LEAVE_SAVE_SECONDS": "32", "TENUTO_LEAVE_CLOSED_SECONDS": "34"}
-        short = slurm.submit("--job-name=late", "--time=1", "--signal=B:USR1@1", **times)
+        for minutes in (1, 2, 4):  # where all takes long, the agent may come too late for what a minute leaves
+            times = {"TENUTO_LEAVE_SAVE_SECONDS": f"{32 * minutes}", "TENUTO_LEAVE_CLOSED_SECONDS": f"{32 * minutes + 2}"}
+            short = slurm.submit("--job-name=late", f"--time={minutes}", "--signal=B:USR1@1", **times)
+            cluster.wait_for(lambda job=short: len(_agents_of(cluster.events(), 2)) == 3 or slurm.state(job) == "COMPLETED")
+            if len(_agents_of(cluster.events(), 2)) == 3:
+                break
         assert granted(2, 3) == "late-0"
         cluster.wait_for(lambda: slurm.state(short) == "COMPLETED")
+        cluster.wait_for(lambda: len(_exits(cluster.events(), "2-1")) == 3)
         assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
 
         # The next job takes the trial up, and ends by itself when it has nothing more to do.

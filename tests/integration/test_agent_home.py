@@ -13,7 +13,7 @@ from tests.integration.test_agent import SUPPORT, Bench, bench
 from tests.support.control_plane import AGENT, make_assignment
 
 __all__ = ["bench"]
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 60.0
 
 
 def _process_environment(bench: Bench) -> dict[str, str]:

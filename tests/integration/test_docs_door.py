@@ -91,10 +91,10 @@ async def test_the_commands_of_the_rest_door(database: Any, tmp_path: Path) -> N
         for command in found:
             said = await shell.run(command)
             if "retry" in command:
-                await asyncio.wait_for(consumer, 10)
+                await asyncio.wait_for(consumer, 60)
             if "--name lenet" in command:
                 assert "lenet, wide" in said
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (kept := await world.http.get("/api/v1/experiments/3")).status_code != 200:  # noqa: ASYNC110 - views are folded again
                 await asyncio.sleep(0.05)
         assert (kept.json()["name"], kept.json()["note"], kept.json()["deletion_due_us"]) == (

@@ -14,7 +14,7 @@ from tenuto.client.target import Target
 from tenuto.schemas.events.search import ExperimentCompleted
 from tests.support.gateway_world import CONFIG, WHY, World
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 class Around(World):

@@ -51,6 +51,9 @@ class Kubelet:
         command = [self._python, *container["command"][1:]]
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+        if ("pods", "default", name) not in self._api.objects:  # deleted while its process began
+            await _end(process)
+            return
         self._api.run(name)
         ended = asyncio.create_task(process.wait())
         try:

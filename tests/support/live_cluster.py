@@ -27,7 +27,7 @@ WAIT_SECONDS_MAX = 240.0
 """Only a hang takes as long: the start of a gang, of workers that import torch, costs a crowded machine a minute."""
 LATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
-VICTIM_SECONDS_MAX = 60.0
+VICTIM_SECONDS_MAX = 180.0
 """A worker is there again some seconds after whatever was killed before."""
 Done = subprocess.CompletedProcess[str]
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, R
 
 POOL = "gpus"
 SECRET = "tenuto-join-a-secret-of-the-tests"
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.1
 STAND_IN = """
 import os, pathlib, signal, sys, time
@@ -34,8 +34,8 @@ if not (here / f"deaf-{name}").exists():
 else:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 assert os.environ["TENUTO_AGENT_ID"] == name and name in os.environ["TENUTO_JOIN_TOKEN"]
-print("first\\nready\\n" + " ".join(sorted(key for key in os.environ if key.startswith(("TENUTO_", "SLURM_")))), flush=True)
 (here / f"began-{name}-{os.getpid()}").touch()
+print("first\\nready\\n" + " ".join(sorted(key for key in os.environ if key.startswith(("TENUTO_", "SLURM_")))), flush=True)
 ending = here / f"end-{name}"
 while not ending.exists():
     time.sleep(0.05)
@@ -108,9 +108,18 @@ class Bench(ABC):
         """What other accounts of the machine can read: command lines, and files in the bench's directories."""
         for process in psutil.process_iter(["cmdline"]):
             yield f"process {process.pid}", " ".join(process.info["cmdline"] or ())
-        for path in self.directory.rglob("*"):
-            if path.is_file() and path.stat().st_mode & 0o077:
-                yield str(path), path.read_text(errors="replace")
+        for path, words in self.files():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mode & 0o077:
+                    yield str(path), words
+
+    def files(self) -> Iterator[tuple[Path, str]]:
+        """All that are in the bench's directories, and what they say. Nodes that run make and remove some meanwhile."""
+        for directory, _, names in os.walk(self.directory):
+            for path in (Path(directory, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file():
+                        yield path, path.read_text(errors="replace")
 
     async def close(self) -> None:
         for made in self.opened:
@@ -150,4 +159,6 @@ async def until_printed(provisioner: Provisioner, node: RealNode, words: str) ->
 
 
 def is_live(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False

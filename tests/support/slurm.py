@@ -20,8 +20,8 @@ from tenuto.embedded.process import choose_port
 
 ROOT = Path(__file__).parents[2]
 NODES = ("n0", "n1")
-START_SECONDS_MAX = 60.0
-COMMAND_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 180.0
+COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.05
 AGENT_MODULE = "tenuto.workers.agent"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")

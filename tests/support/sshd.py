@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ import asyncssh
 
 from tenuto.embedded.process import choose_port
 
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
+START_TRIES_MAX = 5
 PROGRAM = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])) or ""
 CONFIGURATION = """\
 ListenAddress 127.0.0.1
@@ -56,26 +56,37 @@ def sshd(directory: Path) -> Iterator[Sshd]:
         (directory / name).chmod(0o600)
         made.write_public_key(directory / f"{name}.pub")
     shutil.copy(directory / "key.pub", directory / "authorized_keys")
-    found = Sshd(directory, choose_port())
-    (directory / "sshd_config").write_text(CONFIGURATION.format(port=found.port, directory=directory))
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's sshd gives its rights up in there
-    with (directory / "sshd.log").open("wb") as log:
-        process = subprocess.Popen([PROGRAM, "-D", "-e", "-f", str(directory / "sshd_config")], stderr=log, stdout=log)
-    try:
-        _wait(found)
+    with contextlib.ExitStack() as stack:
+        for _ in range(START_TRIES_MAX):
+            found = Sshd(directory, choose_port())
+            if stack.enter_context(_running(found)):
+                break
+        else:
+            raise AssertionError(f"sshd does not start: {(directory / 'sshd.log').read_text()}")
         yield found
+
+
+@contextlib.contextmanager
+def _running(found: Sshd) -> Iterator[bool]:
+    """False if another program took its port first."""
+    configuration = found.directory / "sshd_config"
+    configuration.write_text(CONFIGURATION.format(port=found.port, directory=found.directory))
+    with (found.directory / "sshd.log").open("wb") as log:
+        process = subprocess.Popen([PROGRAM, "-D", "-e", "-f", str(configuration)], stderr=log, stdout=log)
+    try:
+        yield _listens(found, process)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
-def _wait(found: Sshd) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", found.port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, (found.directory / "sshd.log").read_text()
-            time.sleep(0.05)
+def _listens(found: Sshd, process: subprocess.Popen[bytes]) -> bool:
+    deadline, log = time.monotonic() + START_SECONDS_MAX, found.directory / "sshd.log"
+    while "Server listening" not in log.read_text(errors="replace"):
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, log.read_text(errors="replace")
+        time.sleep(0.05)
+    return True
