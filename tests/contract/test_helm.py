@@ -40,7 +40,7 @@ EVERYTHING: Mapping[str, Any] = {
         "oidc": {"issuer": "https://id.example.org", "clientId": "tenuto", "existingSecret": "tenuto-oidc", "createUsers": True},
     },
     "ingress": {"enabled": True, "host": "tenuto.example.org", "className": "nginx", "tlsSecret": "tenuto-tls"},
-    "launcher": {"kubeconfigsSecret": "tenuto-kubeconfigs"},
+    "launcher": {"provisionerSecret": "tenuto-provisioners"},
     "agents": {"namespace": "training"},
     "networkPolicy": {"gatewayFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]},
     "nodeSelector": {"kubernetes.io/os": "linux"}, "tolerations": [{"key": "control", "operator": "Exists"}],
@@ -86,7 +86,14 @@ def test_what_it_renders_is_valid(rendered: dict[str, list[Document]], case: str
 def test_each_service_is_given_what_its_code_asks_for(rendered: dict[str, list[Document]], case: str, service: str) -> None:
     [container] = pods_of(rendered[case])[service]["containers"]
     given = {item["name"]: item.get("value") for item in container["env"]}
-    optional = {"oidc_issuer", "oidc_client_id", "oidc_client_secret_file", "cors_origins", "webhook_addresses"}
+    optional = {
+        "oidc_issuer",
+        "oidc_client_id",
+        "oidc_client_secret_file",
+        "cors_origins",
+        "webhook_addresses",
+        "provisioner_directory",
+    }
     needed = {f"TENUTO_{name.upper()}" for name in (asked_for(CHART.parents[2] / MODULES[service]) | ON_THE_BUS) - optional}
     assert needed <= given.keys()
     known = {f"TENUTO_{item.name.upper()}" for item in fields(Settings)} | {"HOME"}

@@ -1,4 +1,5 @@
-"""A trial on nodes that are pods: the first is deleted, as an eviction or a drain does it, and the trial goes on on the next.
+"""A pool whose nodes are pods, used as a user does it: a pod comes when work waits, and another when the first is deleted, as an
+eviction or a drain does it; the trial goes on there, and at the end the pod is given back.
 
 Kubernetes is the tests' API server with a kubelet that runs containers as processes; cluster, agents and trials are real."""
 
@@ -6,70 +7,75 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.provisioning import NodeType
-from tenuto.services.launcher.adapters.provisioners import Order
 from tests.support.kubernetes_kubelet import Kubelet
-from tests.support.kubernetes_nodes import bench_of, pod_name
+from tests.support.kubernetes_nodes import IMAGE, Bench, bench_of
 from tests.support.live_cluster import LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MODEL = Path(__file__).parent / "models/leaving"
 
 
-async def test_a_trial_saves_when_its_pod_is_deleted_and_goes_on_in_another(tmp_path: Path) -> None:
-    cluster, gate = LiveCluster(tmp_path / "cluster", cpu_slots=1), tmp_path / "gate"
-
-    async def wait_for(what: Callable[[], bool]) -> None:
-        await asyncio.to_thread(cluster.wait_for, what)
-
-    def agents() -> list[str]:
-        return [event.data.slots[0].agent_id for event in cluster.events() if event.type == "AllocationGranted"]
-
-    def lost() -> list[Any]:
-        """Another agent may be, for a while, where the machine has no time for it."""
-        found = [event.data for event in cluster.events() if event.type == "AgentLost"]
-        return [item for item in found if item.agent_id == "gpus-1"]
-
-    def order(node_id: str) -> Order:
-        token = cluster.json("agent", "token", "--pool", "gpus")["token"]
-        environment = {"TENUTO_AGENT_ID": node_id, "TENUTO_JOIN_TOKEN": token, "TENUTO_CPU_SLOTS": "1"}
-        return Order(node_id, NodeType(), environment)
-
+async def test_a_trial_goes_on_in_another_pod_when_its_own_is_deleted(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    cluster.environment["TENUTO_PROVISIONER_DIRECTORY"] = str(tmp_path)
     (tmp_path / "pods").mkdir()
-    with cluster.listening("127.0.0.3"):
-        async with bench_of(tmp_path) as bench:
-            shared = str(tmp_path / "cluster/shared")
-            kubelet = Kubelet(bench.api, tmp_path / "pods", TENUTO_SHARED_DIRECTORY=shared, TENUTO_HEARTBEAT_SECONDS="0.5")
-            provisioner, running = bench.provisioner(), asyncio.create_task(kubelet.run())
-            try:
-                options = ("--set", f"hyperparameters.gate={gate}", "--set", "resources.pool=gpus")
-                await asyncio.to_thread(cluster.cli, "exp", "create", MODEL / "config.yaml", MODEL, *options)
-                await provisioner.start([await asyncio.to_thread(order, "gpus-1")])
-                await wait_for(lambda: any(event.type == "CheckpointSaved" for event in cluster.events()))
-                [node] = await provisioner.nodes()
-                assert (node.node_id, node.phase, node.detail) == ("gpus-1", "running", "")
-                assert "agent is ready" in await provisioner.logs(node, 100)
+    async with bench_of(tmp_path) as bench:
+        shared = str(tmp_path / "cluster/shared")
+        kubelet = Kubelet(bench.api, tmp_path / "pods", TENUTO_SHARED_DIRECTORY=shared, TENUTO_HEARTBEAT_SECONDS="0.5")
+        running = asyncio.create_task(kubelet.run())
+        try:
+            with cluster.listening("127.0.0.3"):
+                await _use(cluster, bench, tmp_path / "gate")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{kubelet.said()}") from error
+        finally:
+            await stop_task(running)
+        assert "tenuto-join" not in kubelet.said()
 
-                await provisioner.stop(node)
-                await wait_for(lambda: bool(lost()))
-                assert [item.announced for item in lost()] == [True], kubelet.said()
-                await wait_for(lambda: not bench.api.pods())
-                await wait_for(lambda: any(event.type == "WorkersExited" for event in cluster.events()))
-                exits = [event.data.outcome for event in cluster.events() if event.type == "WorkersExited"]
-                assert exits == ["preempted"], kubelet.said()
 
-                gate.touch()
-                await provisioner.start([await asyncio.to_thread(order, "gpus-2")])
-                await wait_for(lambda: any(event.type == "ExperimentCompleted" for event in cluster.events()))
-                assert agents() == ["gpus-1", "gpus-2"]
-                assert bench.names() == [pod_name("gpus-2")]
-                assert "tenuto-join" not in kubelet.said()
-            finally:
-                await stop_task(running)
-                await provisioner.close()
+async def _use(cluster: LiveCluster, bench: Bench, gate: Path) -> None:
+    async def cli(*words: str | Path) -> str:
+        return (await asyncio.to_thread(cluster.cli, *words)).stdout
+
+    def of(*kinds: str) -> list[Any]:
+        return [event.data for event in cluster.events() if event.type in kinds]
+
+    def of_agent(kind: str) -> list[Any]:
+        return [data for data in of(kind) if data.agent_id == "gpus-1"]
+
+    async def wait_for(what: Callable[[], object]) -> None:
+        await asyncio.to_thread(cluster.wait_for, lambda: bool(what()))
+
+    settings = ("--set", f"image={IMAGE}", "--set", "kubeconfig=kubeconfig")
+    await cli("pool", "create", "gpus", "--provisioner", "kubernetes", *settings, "--max", "2", "--idle-seconds", "10")
+    checked = await cli("pool", "check", "gpus")
+    assert "Kubernetes v1.33.0-tests" in checked
+    assert "problem" not in checked
+    assert bench.api.pods() == []
+
+    options = ("--set", f"hyperparameters.gate={gate}", "--set", "resources.pool=gpus")
+    await cli("exp", "create", MODEL / "config.yaml", MODEL, *options)
+    await wait_for(partial(of, "CheckpointSaved"))
+    assert "agent is ready" in await cli("node", "logs", "gpus-1")
+    [pod] = bench.api.pods()
+    await bench.delete(pod["metadata"]["name"])
+    await wait_for(partial(of_agent, "AgentLost"))
+    assert [data.announced for data in of_agent("AgentLost")] == [True]
+    await wait_for(partial(of, "WorkersExited"))
+    assert of("WorkersExited")[0].outcome == "preempted", "it saved in time"
+
+    gate.touch()
+    await wait_for(partial(of, "ExperimentCompleted"))
+    # A machine without time for its agents loses further ones.
+    granted = [data.slots[0].agent_id for data in of("AllocationGranted")]
+    assert granted[:2] == ["gpus-1", "gpus-2"]
+    await wait_for(lambda: len(of("NodeEnded")) == len(of("NodeRequested")))
+    assert [data.node_id for data in of("NodeRequested")][:2] == ["gpus-1", "gpus-2"]
+    assert [pod for pod in bench.api.pods() if pod["status"]["phase"] in ("Pending", "Running")] == []

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
+
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.kubernetes import KubernetesProvisioner
 from tenuto.services.launcher.adapters.provisioners.kubernetes.manifests import name_of
-from tests.support.kubernetes_api import KubernetesApi
+from tests.support.kubernetes_api import TOKEN, KubernetesApi
 
 CLUSTER, POOL = "cluster-1", "gpus"
 SECRET = "tenuto-join-a-secret-of-the-tests"
@@ -34,6 +36,12 @@ class Bench:
         given = {"kubeconfig": "kubeconfig", "image": IMAGE, **(settings or {})}
         provisioning = Provisioning(provisioner="kubernetes", settings=given, node_types=types)
         return KubernetesProvisioner(cluster, pool, provisioning, self.directory)
+
+    async def delete(self, name: str) -> None:
+        """As somebody else does, with the grace that the pod itself names."""
+        url = f"{self.api.url}/api/v1/namespaces/default/pods/{name}"
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session, session.delete(url) as answer:
+            assert answer.status == 200
 
     def names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.api.pods()]

@@ -22,7 +22,7 @@ from tests.support.kubernetes_rules import problems
 ROOT = Path(__file__).parents[2]
 IMAGE = {"image": "registry.example.org/team/tenuto:1.2@sha256:abc"}
 EVERYTHING = {
-    **IMAGE, "image_pull_policy": "Always", "image_pull_secrets": "one, two", "service_account": "agents",
+    **IMAGE, "image_pull_policy": "Always", "pull_secret_names": "one, two", "service_account": "agents",
     "node_selector": "cloud.example.org/gpu=a100,zone=", "tolerations": "nvidia.com/gpu:NoSchedule,team=vision,x",
     "priority_class": "low", "runtime_class": "nvidia", "gpu_resource": "nvidia.com/gpu", "cpu": "3500m", "memory": "16Gi",
     "disk": "50Gi", "shm": "8Gi", "volumes": "data:/data:ro, scratch:/scratch", "run_as_user": "5000", "grace_seconds": "600",

@@ -96,8 +96,8 @@ def pod(cluster: str, pool: str, order: Order, options: PodSettings) -> Document
     }
     if options.service_account:
         spec["serviceAccountName"] = options.service_account
-    if options.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": item} for item in options.image_pull_secrets]
+    if options.pull_secret_names:
+        spec["imagePullSecrets"] = [{"name": item} for item in options.pull_secret_names]
     if options.node_selector:
         spec["nodeSelector"] = dict(options.node_selector)
     if options.tolerations:

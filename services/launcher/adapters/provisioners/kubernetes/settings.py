@@ -61,7 +61,7 @@ class PodSettings:
 
     image: str
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
+    pull_secret_names: tuple[str, ...] = ()
     service_account: str = ""
     """Account of the pod, for admission and pulling images; its token is not mounted."""
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -177,7 +177,7 @@ _CONNECTION: dict[str, Reader] = {
 _POD: dict[str, Reader] = {
     "image": matching(_IMAGE, "the name of an image"),
     "image_pull_policy": matching("IfNotPresent|Always|Never", "IfNotPresent, Always or Never"),
-    "image_pull_secrets": _names,
+    "pull_secret_names": _names,
     "service_account": matching(_NAME.pattern, _NAME_ALLOWED),
     "node_selector": _selector,
     "tolerations": _tolerations,
