@@ -69,7 +69,7 @@ class NodeQuestions:
         try:
             answer = await self._found(question)
         except ProvisionerError as error:
-            answer = NodesAnswer(error=str(error), code="unavailable")
+            answer = NodesAnswer(error=str(error), code="unavailable" if error.kind == "unreachable" else "")
         except Exception as error:
             logger.exception("a question about nodes was not answered")
             answer = NodesAnswer(
