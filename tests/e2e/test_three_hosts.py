@@ -39,6 +39,10 @@ def count(cluster: LiveCluster, kind: str) -> int:
     return sum(event.type == kind for event in cluster.events())
 
 
+def named(cluster: LiveCluster, kind: str) -> set[str]:
+    return {event.data.agent_id for event in cluster.events() if event.type == kind}  # type: ignore[attr-defined]
+
+
 def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_server: S3Server) -> None:
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
     cluster.environment |= QUICK
@@ -51,32 +55,34 @@ def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_ser
         with stopped_at_end(*nodes):
             for node in nodes:
                 node.start(token)
-            cluster.wait_for(lambda: count(cluster, "AgentEnrolled") == 3 and count(cluster, "AgentJoined") == 4)
+            cluster.wait_for(lambda: {"host1", "host2", "host3"} <= named(cluster, "AgentJoined"))
             cluster.cli("exp", "create", MODEL / "config.yaml", MODEL)
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 1)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 1)
 
             hosts.cut(hosts.names[1])
-            cluster.wait_for(lambda: count(cluster, "AgentLost") == 1)
-            cluster.wait_for(lambda: count(cluster, "AllocationReleased") == 1)
+            cluster.wait_for(lambda: "host2" in named(cluster, "AgentLost"))
+            cluster.wait_for(lambda: count(cluster, "AllocationReleased") >= 1)
             hosts.mend(hosts.names[1])
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 2)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 2)
 
             agent = nodes[2].agent
             assert agent is not None
             Node(agent).die()
-            cluster.wait_for(lambda: count(cluster, "AllocationReleased") == 2)
+            cluster.wait_for(lambda: "host3" in named(cluster, "AgentLost"))
             nodes[2].start()  # the machine is on again, and has no token any more
-            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") == 1)
+            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") > 0)
 
         events = cluster.events()
         granted = [[part.agent_id for part in event.data.slots] for event in events if event.type == "AllocationGranted"]
-        assert [sorted(names) for names in granted] == [["host1", "host2", "host3"]] * 3
-        assert [event.data.agent_id for event in events if event.type == "AgentLost"][:2] == ["host2", "host3"]
-        assert [event.data.outcome for event in events if event.type == "WorkersExited"][:2] == ["lost", "lost"]
+        # Where the machine has no time for an agent, one more may be lost for a while than those that the test cut off.
+        assert len(granted) >= 3
+        assert {tuple(sorted(names)) for names in granted} == {("host1", "host2", "host3")}
+        outcomes = [event.data.outcome for event in events if event.type == "WorkersExited"]
+        assert outcomes == ["lost"] * (len(granted) - 1) + ["finished"]
         said = cluster.log(
             "1-1", *(f"rank {rank} of 3 begins at {step}" for rank in range(3) for step in (0, 10, 20)), kind="trial"
         )
-        assert said.count("begins at") == 9
+        assert said.count("begins at") >= 9
         for node in nodes:
             kept = [path for path in node.directory.rglob("*") if path.is_file()]
             assert not [path for path in kept if SECRET_KEY.encode() in path.read_bytes()], "credentials stay in memory"
