@@ -122,6 +122,9 @@ async def refused(settings: Settings) -> dict[str, list[str]]:
     # Events as answers, to a subject of the log: they must not be stored again.
     await client.publish(LOG_READS, json.dumps({"seq": 3, "batch": 2}).encode(), reply="tenuto.log.trial.1-1.X")
     await client.flush()
+    async with asyncio.timeout(SECONDS_MAX):
+        while len(errors) < sum(map(len, tried.values())):  # noqa: ASYNC110 - the client tells a moment later
+            await asyncio.sleep(0.02)
     await asyncio.sleep(0.2)
     await client.close()
     return {

@@ -206,10 +206,10 @@ async def test_what_a_killed_process_had_in_hand_comes_again(world: World, monke
 async def test_a_long_effect_keeps_its_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the acknowledgement time; without the in-progress signals it would be delivered again."""
     # On a crowded machine a signal, of which there are three in that time, may be late by a second.
-    monkeypatch.setattr(effects_module, "ACK_SECONDS", 2.0)
+    monkeypatch.setattr(effects_module, "ACK_SECONDS", 3.0)
 
     async def slow(event: Event) -> None:
-        await asyncio.sleep(4.5)
+        await asyncio.sleep(6.5)
         world.count(event)
 
     await world.add(1)

@@ -161,11 +161,13 @@ async def test_a_bus_whose_store_is_removed_gets_a_fresh_one_on_the_same_port(
         js = client.jetstream()
         await bus.ensure_streams(js, settings)
         await js.publish(subjects.INGRESS_PROBE, b"lost")
-        await asyncio.sleep(0.3)  # seen as it was, with its streams
+        async with asyncio.timeout(60):
+            while len(server._seen) < 4:  # noqa: ASYNC110 - seen as it was, with its streams
+                await asyncio.sleep(0.02)
         shutil.rmtree(layout.root / removed)
         await changed(layout, "nats", pid)
         assert settings.nats_url == server.url
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not client.is_connected:  # noqa: ASYNC110 - the client reconnects by itself
                 await asyncio.sleep(0.02)
         await bus.ensure_streams(js, settings)

@@ -15,7 +15,7 @@ from tests.support.live_cluster import LiveCluster
 
 SEED = os.environ.get("TENUTO_SCHEMA_SEED", "1")
 """The same requests each time, so that a change is judged by what it changed; other seeds are for whoever hunts."""
-SECONDS_MAX = int(os.environ.get("TENUTO_SCHEMA_SECONDS", "60"))
+SECONDS_MAX = int(os.environ.get("TENUTO_SCHEMA_SECONDS", "40"))
 """For all of them; the run ends by itself, having tried each operation before."""
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 ENDLESS = "/api/v1/events/stream"

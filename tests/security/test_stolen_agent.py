@@ -138,7 +138,7 @@ async def logged_in(world: World, agent: str) -> AsyncIterator[Thief]:
 
     user = f"agent/{agent}"
     options = {"user": user, "password": world.passwords.get(agent) or _password(world, agent), "allow_reconnect": False}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 bus = await nats.connect(world.url, name=STRANGER, inbox_prefix=subjects.inbox(user), error_cb=note, **options)
@@ -153,7 +153,7 @@ async def logged_in(world: World, agent: str) -> AsyncIterator[Thief]:
 
 async def _told(enough: Callable[[], bool]) -> None:
     """The client calls back for what the server refused, a moment after it heard of it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not enough():  # noqa: ASYNC110 - nothing else tells
             await asyncio.sleep(0.01)
 
@@ -350,7 +350,7 @@ async def test_a_revoked_agent_is_out_at_once(world: World) -> None:
     async with logged_in(world, "leaver") as thief:
         assert thief.bus.is_connected
         world.cluster.cli("agent", "revoke", "leaver")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while thief.bus.is_connected:  # noqa: ASYNC110 - the client calls nobody
                 await asyncio.sleep(0.02)
         password = thief.bus.options["password"]
