@@ -84,7 +84,7 @@ def test_a_user_is_told_which_rank_is_slow(cluster: tuple[LiveCluster, dict[str,
     live.wait_for(lambda: any(data.rank == 1 for data in slow_ranks(live, experiment)))
     live.cli("exp", "kill", experiment)
     live.cli("exp", "wait", experiment, check=False)
-    [data] = [data for data in slow_ranks(live, experiment) if data.rank == 1]
+    data = [data for data in slow_ranks(live, experiment) if data.rank == 1][-1]  # a noisy machine may have it told again
     trial, who = f"{experiment}-1", f"rank 1 of 2 on agent {data.agent_id} is "
     found = live.json("trial", "describe", trial)["stragglers"]
     assert found == [item.model_dump(exclude={"trial_id"}) for item in slow_ranks(live, experiment)]
