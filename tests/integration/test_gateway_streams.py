@@ -297,7 +297,7 @@ async def test_a_long_history_holds_up_nobody(world: World) -> None:
 
     async def ask() -> None:
         nonlocal answers
-        async with httpx.AsyncClient(base_url=world.http.base_url, headers=world.http.headers) as other:
+        async with httpx.AsyncClient(base_url=world.http.base_url, headers=world.http.headers, timeout=120) as other:
             while True:
                 assert (await other.get("/api/v1/user")).status_code == 200
                 answers += 1

@@ -134,7 +134,7 @@ async def settled(log: PostgresEventLog) -> None:
 
 
 async def stream_ids(client: Client, upto: int) -> list[tuple[int, str]]:
-    js = client.jetstream(timeout=5)
+    js = client.jetstream(timeout=60)
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(*BUS_LOSSES):

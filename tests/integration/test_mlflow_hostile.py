@@ -108,7 +108,7 @@ async def test_whoever_does_not_see_the_workspace_learns_nothing(world: World) -
         if answer.status_code == 200:
             assert answer.json() in ({}, {"experiments": []}, {"runs": []}, {"models": []}, {"files": []}), (route, answer.text)
         assert not told.search(answer.text.replace("'rules'", "")), (route, answer.text)
-    async with httpx.AsyncClient(base_url=world.http.base_url) as stranger:
+    async with httpx.AsyncClient(base_url=world.http.base_url, timeout=120) as stranger:
         assert (await stranger.post(f"{API}/runs/search", json={})).status_code == 401
 
 

@@ -189,7 +189,7 @@ async def test_a_browsers_session_is_a_cookie_that_serves_its_own_page_only(worl
         assert (await browser.get("/api/v1/user")).status_code == 401
     cluster = world.http.headers["Authorization"].removeprefix("Bearer ")
     for given in (token, cluster):  # only what was given as a session
-        async with httpx.AsyncClient(base_url=base, cookies={"tenuto_session": given}) as browser:
+        async with httpx.AsyncClient(base_url=base, cookies={"tenuto_session": given}, timeout=120) as browser:
             assert (await browser.get("/api/v1/user")).status_code == 401
 
 

@@ -226,7 +226,7 @@ async def test_a_token_is_believed_from_this_provider_for_this_client_and_this_s
 
 async def test_an_answer_counts_once_and_for_the_browser_that_asked(world: World, idp: IdP) -> None:
     browser, back = await at_provider(world, "eve")
-    async with httpx.AsyncClient() as stranger:
+    async with httpx.AsyncClient(timeout=120) as stranger:
         refused = await stranger.get(back)
         assert refused.status_code == 401
         assert "not begun in this browser" in sentence(refused)

@@ -51,7 +51,7 @@ async def test_a_log_stream_that_stores_nothing_is_made_anew(
         shutil.rmtree(nats._store)
 
         async def state() -> BusState:
-            return BusState.from_json((await client.request(subjects.BUS_STATE, b"", timeout=2)).data)
+            return BusState.from_json((await client.request(subjects.BUS_STATE, b"", timeout=30)).data)
 
         async def ill() -> bool:
             return not (await state()).ok

@@ -245,7 +245,9 @@ async def test_whose_webhook_it_is(world: Hooks) -> None:
     async with receiver.running():
         tokens = {name: (await world.post("/users", {"name": name}))["token"] for name in ("ada", "eve")}
         url = world.http.base_url
-        ada, eve = (httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {tokens[name]}"}) for name in tokens)
+        ada, eve = (
+            httpx.AsyncClient(base_url=url, timeout=120, headers={"Authorization": f"Bearer {tokens[name]}"}) for name in tokens
+        )
         async with ada, eve:
             body = {"name": "mine", "target": {"kind": "http", "url": f"{receiver.url}/hook"}, "triggers": LOST}
             assert (await ada.post("/api/v1/webhooks", json=body)).status_code == 201

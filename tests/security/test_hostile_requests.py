@@ -98,7 +98,7 @@ def test_one_users_streams_leave_room_for_others_and_end_with_the_user(admin: Do
 def by_a_stranger(method: str, address: str) -> httpx.Response:
     """Without a token, at the pace that one address may have: the table has more routes than may come at once."""
     for _ in range(10):
-        response = httpx.request(method, address)
+        response = httpx.request(method, address, timeout=120)
         if response.status_code != 429:
             break
         time.sleep(float(response.headers["Retry-After"]))

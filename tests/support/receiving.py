@@ -70,7 +70,7 @@ class Setup:
             await stop_task(task)
 
     async def send(self, *sequences: int, spool: str = SPOOL, agent: str = AGENT, **headers: str) -> None:
-        js = self.client.jetstream()
+        js = self.client.jetstream(timeout=60)
         for sequence in sequences:
             all_headers = {
                 HEADER_AGENT: agent,
