@@ -41,8 +41,9 @@ install: $(STAMP)
 
 # Tests run in a random order; the seed is shown, so that an order can be run again. Files run side by side: most of a test's time is
 # waiting for processes, so there are more of them than cores.
+# What fails is looked at again, alone (tests/suite/second_look.py).
 test: install
-	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests.suite.second_look -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python page/build.py test
 
 lint: install
@@ -102,4 +103,4 @@ format: install
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .suite .pytest_cache .mypy_cache .ruff_cache .hypothesis
