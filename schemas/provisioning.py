@@ -10,9 +10,11 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.names import NAME_PATTERN
 
-ProvisionerKind = Literal["static", "ssh", "slurm", "kubernetes"]
+ProvisionerKind = Literal["static", "ssh", "slurm", "kubernetes", "aws", "gcp"]
 """static: agents are started by people, and the pool's nodes are nobody's business here."""
 NODE_TYPES_MAX = 20
+WORKSPACES_MAX = 500
+"""Most workspaces with a limit of their own in one pool: the settings are one event."""
 NODES_MAX = 1_000
 """Most nodes of one pool."""
 SETTINGS_MAX = 50
@@ -54,6 +56,12 @@ class Provisioning(Model):
     """Most nodes at once, those that are starting or ending included."""
     cost_per_hour_max: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
     """Most that all nodes of the pool may cost per hour. None: no limit."""
+    workspace_cost_per_hour_max: Annotated[
+        dict[Annotated[str, Field(pattern=rf"^\*$|{NAME_PATTERN}")], Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]],
+        Field(max_length=WORKSPACES_MAX, exclude_if=lambda value: not value),
+    ] = {}
+    """The same for the nodes of one workspace, by its name; `*`: for each workspace that is not named. A node counts for the
+    workspace that it was requested for until it ends, and for others by the slots that their trials use there."""
     idle_seconds: float = Field(default=600.0, ge=10, le=604_800, allow_inf_nan=False)
     """A node without work for so long is given back."""
     join_seconds: float = Field(default=900.0, ge=10, le=604_800, allow_inf_nan=False)

@@ -21,6 +21,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tests.support import janitor, real_parts
 from tests.support.docker_daemon import Daemon, daemon
+from tests.support.kubernetes_real import RealKubernetes, real_kubernetes
 from tests.support.s3_server import S3Server
 
 _numbers = count(1)
@@ -95,6 +96,14 @@ def postgres_server(server_directory: Path) -> Iterator[PostgresServer]:
     """A running server without any of our tables. Tests that kill a server start their own."""
     server = PostgresServer(server_directory / "postgres")
     run_blocking(server.start())
+
+    async def spare_the_disk() -> None:
+        """What waits for the disk is only there for the end of the machine, which no test survives; for that of a process nothing
+        has to reach it."""
+        await _administer(server, "ALTER SYSTEM SET fsync = off")
+        await _administer(server, "SELECT pg_reload_conf()")
+
+    run_blocking(spare_the_disk())
     yield server
     run_blocking(server.stop())
 
@@ -173,3 +182,10 @@ async def _administer(server: PostgresServer, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[RealKubernetes]:
+    """For tests marked with `real_part(lack(), installable=False)` of tests.support.kubernetes_real."""
+    with real_kubernetes() as found:
+        yield found

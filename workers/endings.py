@@ -7,3 +7,5 @@ STDERR_LINES_SHOWN = 20
 """Last lines of standard error that are shown if a process left no error of its own."""
 SIGNAL_EXIT_BASE = 128
 """Exit code of a death by signal n is 128 + n, as in a shell."""
+ORDERLY = frozenset({0, 80, 81})
+"""Exit codes of workers that left as they were told."""

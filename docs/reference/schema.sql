@@ -138,10 +138,19 @@ CREATE TABLE public.agents (
     slots jsonb NOT NULL,
     reason text DEFAULT ''::text NOT NULL,
     joined_us bigint NOT NULL,
-    lost_us bigint
+    lost_us bigint,
+    unlimited text DEFAULT ''::text NOT NULL,
+    runtimes text[] DEFAULT '{process}'::text[] NOT NULL,
+    notice text DEFAULT ''::text NOT NULL
 );
 
 COMMENT ON COLUMN public.agents.state IS 'joined or lost.';
+
+COMMENT ON COLUMN public.agents.unlimited IS 'Why its runs are without some of the limits that its operator set; empty: they have them, or none are set.';
+
+COMMENT ON COLUMN public.agents.runtimes IS 'How it can run workers: process, docker.';
+
+COMMENT ON COLUMN public.agents.notice IS 'Words of the provider of its machine on that machine''s end; empty: it gave no notice.';
 
 CREATE TABLE public.allocations (
     allocation_id text NOT NULL,

@@ -21,6 +21,7 @@ const PAGES = [
   { to: '/', label: 'Experiments', inside: ['/', '/new', '/experiments', '/trials'] },
   { to: '/compare', label: 'Compare', inside: ['/compare'] },
   { to: '/cluster', label: 'Cluster', inside: ['/cluster'] },
+  { to: '/nodes', label: 'Nodes', inside: ['/nodes'] },
   { to: '/queue', label: 'Queue', inside: ['/queue'] },
   { to: '/events', label: 'Events', inside: ['/events'] },
 ]

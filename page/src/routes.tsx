@@ -4,6 +4,7 @@ import { compareSearch } from './lib/compareSearch'
 import { eventSearch } from './lib/eventSearch'
 import { experimentSearch } from './lib/experimentSearch'
 import { listSearch } from './lib/filters'
+import { nodesSearch } from './lib/nodes'
 import { queueSearch } from './lib/queue'
 import { trialSearch } from './lib/trialSearch'
 import { ClusterPage } from './pages/cluster/ClusterPage'
@@ -13,6 +14,7 @@ import { ExperimentPage } from './pages/experiment/ExperimentPage'
 import { ExperimentsPage } from './pages/experiments/ExperimentsPage'
 import { NotFound } from './pages/NotFound'
 import { NewPage } from './pages/new/NewPage'
+import { NodesPage } from './pages/nodes/NodesPage'
 import { QueuePage } from './pages/queue/QueuePage'
 import { TrialPage } from './pages/trial/TrialPage'
 import { Shell } from './Shell'
@@ -56,6 +58,13 @@ const cluster = createRoute({
   validateSearch: clusterSearch,
 })
 
+const nodes = createRoute({
+  getParentRoute: () => root,
+  path: '/nodes',
+  component: NodesPage,
+  validateSearch: nodesSearch,
+})
+
 const queue = createRoute({
   getParentRoute: () => root,
   path: '/queue',
@@ -71,7 +80,7 @@ const events = createRoute({
 })
 
 export const router = createRouter({
-  routeTree: root.addChildren([experiments, submission, experiment, trial, compare, cluster, queue, events]),
+  routeTree: root.addChildren([experiments, submission, experiment, trial, compare, cluster, nodes, queue, events]),
 })
 
 declare module '@tanstack/react-router' {

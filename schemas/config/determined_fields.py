@@ -37,7 +37,6 @@ FIELDS: Mapping[str, str] = {
     "environment.pod_spec": _CONTAINER,
     "environment.ports": "leave it out: ranks find free ports themselves",
     "environment.proxy_ports": "leave it out: no port of a trial is made reachable from outside",
-    "environment.registry_auth": "leave it out: load the image on the agents' nodes (docker pull), with environment.pull: never",
     "resources.agent_label": "write agent_labels: [key=value]",
     "resources.devices": _CONTAINER,
     "resources.is_single_node": "write locality: agent, which keeps a trial's slots on one agent",

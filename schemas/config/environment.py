@@ -37,6 +37,15 @@ def _image(value: str) -> str:
     return value
 
 
+def _secret_name(value: Any) -> Any:
+    if isinstance(value, Mapping):  # as Determined has it, with a password in it that no sentence may quote
+        raise ValueError(
+            "must be the name of a secret: put the user and the password into one as JSON (`tenuto secret set NAME`), and never "
+            "into a configuration, which everybody reads"
+        )
+    return value
+
+
 def _absolute(value: str) -> str:
     path = PurePosixPath(value)
     if not path.is_absolute() or ".." in path.parts or "\0" in value or path == PurePosixPath("/"):
@@ -67,6 +76,14 @@ class Mount(Model):
         return self.target or self.source
 
 
+class AllowedMount(Model):
+    """A directory of nodes that experiments may mount."""
+
+    path: HostPath
+    writable: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: containers may write there, and mount nothing below it. False: what is below may be mounted, too."""
+
+
 class Environment(Model):
     image: Annotated[str, BeforeValidator(_one_image), AfterValidator(_image)] | None = Field(
         default=None, exclude_if=lambda value: value is None
@@ -77,6 +94,15 @@ class Environment(Model):
     pull: Literal["missing", "always", "never"] = Field(default="missing", exclude_if=lambda value: value == "missing")
     """When an agent asks the registry for the image. missing: if the node does not have it. always: at each start. never: the
     node must have it."""
+    registry_auth: Annotated[SecretReference, BeforeValidator(_secret_name)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """Secret of the user (`tenuto secret set`) with the credentials for the image's registry: JSON with `username` and
+    `password`, or the content of Docker's config.json. Only the agent's Docker daemon gets it, with the pull. None: no
+    credentials of the user's."""
+    read_only: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the container cannot write into the image's files; /tmp, the run's own directories and writable mounts stay
+    writable."""
     mounts: tuple[Mount, ...] = Field(default=(), max_length=MOUNTS_MAX, exclude_if=lambda value: not value)
     """Directories of the node that the container sees, each as a path or as {source, target, writable}."""
     variables: dict[str, str] = {}
@@ -85,6 +111,11 @@ class Environment(Model):
     secrets: dict[str, SecretReference] = Field(default={}, exclude_if=lambda value: not value)
     """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. The
     values are never recorded, and are masked in the workers' output."""
+
+    @property
+    def secret_references(self) -> frozenset[str]:
+        """All secrets that an agent needs to start a trial."""
+        return frozenset([*self.secrets.values(), *filter(None, [self.registry_auth])])
 
     @model_validator(mode="before")
     @classmethod
@@ -116,8 +147,9 @@ class Environment(Model):
 
     @model_validator(mode="after")
     def _once(self) -> Environment:
-        if self.image is None and (self.mounts or self.pull != "missing"):
-            name = "mounts" if self.mounts else "pull"
+        for_images = {"mounts": self.mounts, "pull": self.pull != "missing", "registry_auth": self.registry_auth}
+        name = next((name for name, given in {**for_images, "read_only": self.read_only}.items() if given), "")
+        if self.image is None and name:
             raise ValueError(f"{name} is for a container; name its image, too, or leave {name} out")
         targets = [mount.path for mount in self.mounts]
         if len(set(targets)) < len(targets):

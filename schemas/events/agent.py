@@ -16,6 +16,10 @@ AUXILIARY_TRIALS_MAX = 100
 own interpreter."""
 
 
+UNLIMITED_CHARACTERS_MAX = 1_000
+"""A sentence for each of two limits, with paths of cgroups."""
+NOTICE_CHARACTERS_MAX = 200
+"""A few words with a time."""
 TIME_US_MAX = 253_402_300_799_000_000
 """Latest time that an agent may name: the end of the year 9999, the last that is shown as a date."""
 Leaving = Literal["", "soon", "now"]
@@ -55,9 +59,13 @@ class Offer(Model):
     """Most trials without slots that the agent runs at once."""
     runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
     """How the agent can run workers: process, docker. A trial that names an image needs docker."""
+    unlimited: str = Field(default="", max_length=UNLIMITED_CHARACTERS_MAX, exclude_if=lambda value: not value)
+    """Why the agent's runs are without some of the limits that its operator set; empty: they have them, or none are set."""
     leaving: Leaving = Field(default="", exclude_if=lambda value: not value)
     leaves_at_us: int | None = Field(default=None, ge=0, le=TIME_US_MAX, exclude_if=lambda value: value is None)
     """Time at which the agent has to be gone, such as the end of its Slurm job. None: it has none, or it is not known."""
+    notice: str = Field(default="", max_length=NOTICE_CHARACTERS_MAX, exclude_if=lambda value: not value)
+    """Words of the provider of its machine on that end, such as a preemption; empty: it gave no notice."""
 
 
 @event("AgentJoined")

@@ -36,6 +36,8 @@ class NodeRequested(Node):
     """Id of the first node of those that are asked for together; they are had all or none."""
     slots: int
     cost_per_hour: float = 0.0
+    workspace: str = Field(default="", exclude_if=lambda value: not value)
+    """Workspace of the gang that it is for, if the pool limits costs by workspace; else empty, and for nodes that are kept."""
     reason: Reason
 
 

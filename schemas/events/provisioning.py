@@ -1,9 +1,12 @@
-"""Users' words on where the nodes of a pool come from. Owner: gateway. Stream: request/cluster."""
+"""Users' words on the nodes of a pool: where they come from, and what containers may mount there. Owner:
+gateway. Stream: request/cluster."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.environment import MOUNTS_MAX, AllowedMount
 from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import ClusterRequest, PoolRequest
 from tenuto.schemas.joining import AGENT_NAME_PATTERN
@@ -14,6 +17,18 @@ from tenuto.schemas.provisioning import Provisioning
 class PoolProvisioned(Provisioning, PoolRequest):
     """Nodes of the pool are started and ended like this from now on. Provisioner static: not at all, and those that it had are
     given back."""
+
+
+class PoolMounts(Model):
+    """Common fields of PoolMountsChanged and the request for it."""
+
+    mounts: tuple[AllowedMount, ...] | None = Field(default=None, max_length=MOUNTS_MAX)
+    """What experiments may mount on the pool's agents, within what each agent's operator allows. None: whatever that is."""
+
+
+@event("PoolMountsChanged")
+class PoolMountsChanged(PoolMounts, PoolRequest):
+    """The pool's agents let containers mount these from now on; containers that run keep what they have."""
 
 
 @event("NodeReleaseRequested")

@@ -33,6 +33,10 @@ class NodeForDemand(Numbers):
     """Of all nodes on record."""
     cost_per_hour_max: float | None = None
     """None: no limit."""
+    workspace_cost_per_hour: float = 0.0
+    """Of the nodes that count for the gang's workspace."""
+    workspace_cost_per_hour_max: float | None = None
+    """None: the workspace has no limit of its own."""
 
     def sentence(self, about: Data) -> str:
         coming = f", of which it gets {self.slots_coming} on nodes that are coming" if self.slots_coming else ""
@@ -43,6 +47,11 @@ class NodeForDemand(Numbers):
         cost = ""
         if self.cost_per_hour_max is not None:
             cost = f" They cost {self.cost_per_hour:g} an hour, and may cost {self.cost_per_hour_max:g}."
+        if self.workspace_cost_per_hour_max is not None:
+            cost += (
+                f" Those of workspace {about.get('workspace', '')} cost {self.workspace_cost_per_hour:g} an hour, and may cost"
+                f" {self.workspace_cost_per_hour_max:g}."
+            )
         return (
             f"A gang of experiment {self.experiment} lacks {slots(self.slots_wanted)}{coming}; this node is one{others} for it."
             f" The pool has {times(self.nodes_now, 'node')} of at most {self.nodes_max}.{passed}{cost}"
@@ -128,10 +137,13 @@ class NodeLost(Numbers):
     """Time since its agent joined."""
     by_agent: bool
     """True: nothing is heard of its agent. False: its provider does not have it any more."""
+    notice: str = ""
+    """Words of the provider on that end before it; empty: it gave no notice."""
 
     def sentence(self, about: Data) -> str:
         what = "Nothing is heard of the node's agent" if self.by_agent else "The provider does not have the node any more"
-        return f"{what}, which had been in service for {duration(self.served_seconds)}."
+        before = f", and of whose end its provider had given notice ({self.notice})" if self.notice else ""
+        return f"{what}, which had been in service for {duration(self.served_seconds)}{before}."
 
 
 # Given back.
@@ -210,9 +222,12 @@ class NodeGivenBack(Numbers):
 class NodeAgentLeft(Numbers):
     served_seconds: float
     """Time since its agent joined."""
+    notice: str = ""
+    """Words of the machine's provider on the end; empty: it gave no notice."""
 
     def sentence(self, about: Data) -> str:
-        return f"The node's agent said that it ends, after {duration(self.served_seconds)} in service."
+        why = f", as its provider gave notice ({self.notice})" if self.notice else ""
+        return f"The node's agent said that it ends{why}, after {duration(self.served_seconds)} in service."
 
 
 @rule(NodeReleased.TYPE, "over_limit")
@@ -267,3 +282,17 @@ class NodeProvisionerChanged(Numbers):
 
     def sentence(self, about: Data) -> str:
         return f"The pool's nodes come from another provisioner now ({self.provisioner}); what runs on this one ends there first."
+
+
+@rule(NodeReleased.TYPE, "outdated")
+@dataclass(frozen=True, kw_only=True)
+class NodeOutdated(Numbers):
+    """It was started with another installation of Tenuto than nodes are started with now, and nothing runs on it."""
+
+    idle_seconds: float
+    """Time without work."""
+
+    def sentence(self, about: Data) -> str:
+        return (
+            "The node has another installation of Tenuto than new ones get, and nothing runs on it: it makes way for a new one."
+        )

@@ -21,7 +21,9 @@ from tenuto.kernel.decision import actor_of
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
+from tenuto.kernel.http_serving import bind, is_loopback, serve
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.secrets import SecretKeyError, Secrets
@@ -43,6 +45,7 @@ from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
+from tenuto.services.gateway.adapters.gauges import parked_of
 from tenuto.services.gateway.adapters.limit_keeping import LimitKeeper
 from tenuto.services.gateway.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.adapters.passwords import Passwords
@@ -61,11 +64,12 @@ from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.runs import Runs
+from tenuto.services.gateway.rest.connections import DoorProtocol
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
+from tenuto.services.gateway.rest.measuring import door_of
 from tenuto.services.gateway.rest.origins import origins
 from tenuto.services.gateway.rest.seen_events import SeenEvents
-from tenuto.services.gateway.rest.server import bind, is_loopback, serve
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import State
 
@@ -105,6 +109,12 @@ class GatewayService:
         """Returns when requests can be sent to `port`."""
         await self._started.wait()
 
+    def watched(self) -> Watched:
+        watched = self.gateway.loop.watched().adding(
+            {"parked": lambda: parked_of(self._pool), "door": lambda: door_of(self.gateway)}, {projections.NAME: self._projector}
+        )
+        return watched if self._effects is None else watched.adding({"effects": self._effects.sample})
+
     async def run(self) -> None:
         """Runs the service until cancelled. Raises PortTaken."""
         settings, tail = self.gateway.settings, self.gateway.tail
@@ -134,8 +144,8 @@ class GatewayService:
                     **({"node_tokens": self._node_tokens.run()} if self._node_tokens is not None else {}),
                     members=self._keep_members(),
                     token_uses=self._note_uses(),
-                    rest=serve(door, listener, tail.close, own),
-                    **({"rest_tls": serve(door, secure, tail.close, certificate)} if secure is not None else {}),
+                    rest=serve(door, listener, tail.close, own, DoorProtocol),
+                    **({"rest_tls": serve(door, secure, tail.close, certificate, DoorProtocol)} if secure is not None else {}),
                 )
         finally:
             listener.close()

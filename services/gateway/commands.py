@@ -13,6 +13,7 @@ from uuid import UUID
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.automation import Rule
 from tenuto.schemas.events.access import Holding, ProjectSettings, WorkspaceSettings
+from tenuto.schemas.events.provisioning import PoolMounts
 from tenuto.schemas.events.request import Closing, Description, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.events.unmanaged import UnmanagedState
 from tenuto.schemas.operations import Operation
@@ -185,6 +186,12 @@ class SetPoolPolicy(Asked):
 class ProvisionPool(Asked):
     pool: str
     settings: Provisioning
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPoolMounts(Asked):
+    pool: str
+    mounts: PoolMounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -576,7 +583,7 @@ ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | Chan
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | PutIntoProject | DeleteExperiment | KeepExperiment
 WorkspaceCommand = CreateWorkspace | ChangeWorkspace | SetWorkspaceRules | CreateProject | ChangeProject | SetDefaults
 TemplateCommand = SetTemplate | RemoveTemplate
-NodeCommand = ProvisionPool | ReleaseNode | CreateNodeToken
+NodeCommand = ProvisionPool | SetPoolMounts | ReleaseNode | CreateNodeToken
 ClusterCommand = (
     NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword | LinkUser
 )

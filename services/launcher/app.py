@@ -13,6 +13,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.secrets import Secrets
@@ -22,6 +23,7 @@ from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.node_questions import DemandStanding
 from tenuto.schemas.provisioning import Provisioning
+from tenuto.services.launcher.adapters.gauges import Losses, backlog_of, nodes_of
 from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
 from tenuto.services.launcher.core import LauncherCore
@@ -54,6 +56,10 @@ class Launcher:
         self._keepers, self._questions = keepers, questions
         self._lane, self._listener, self._backlogs = lane, listener, backlogs
         self._assigner, self._pool = assigner, pool
+        loop.on_folded(Losses().note)
+
+    def watched(self) -> Watched:
+        return self.loop.watched().adding({"nodes": lambda: nodes_of(self.loop), "backlog": lambda: backlog_of(self._backlogs)})
 
     async def run(self) -> None:
         """Runs the service until cancelled."""

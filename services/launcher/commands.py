@@ -62,6 +62,8 @@ class SeenNode:
     phase: NodePhase
     """pending: it waits in the provider's own queue, or boots. ended: nothing of it runs or is paid for."""
     detail: str = ""
+    outdated: bool = False
+    """True if it was started with another installation than nodes are started with now."""
 
 
 @dataclass(frozen=True)

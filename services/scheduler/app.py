@@ -12,6 +12,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.service import spare_collector
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
@@ -19,6 +20,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.sentences import sentence_of
+from tenuto.services.scheduler.adapters.gauges import pools_of
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.handlers import Questions
 from tenuto.services.scheduler.state import State
@@ -31,6 +33,9 @@ class Scheduler:
         """`questions`: None in tests without a bus."""
         self.loop, self._questions = loop, questions
         loop.on_folded(_tell)
+
+    def watched(self) -> Watched:
+        return self.loop.watched().adding({"pools": lambda: pools_of(self.loop)})
 
     async def run(self) -> None:
         """Runs the service until cancelled."""

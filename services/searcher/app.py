@@ -12,6 +12,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import stop_task
@@ -30,6 +31,9 @@ class Searcher:
         self.loop = loop
         self._proposer = Proposer(loop, clock)
         loop.on_folded(_tell)
+
+    def watched(self) -> Watched:
+        return self.loop.watched()
 
     async def run(self) -> None:
         """Runs the service until cancelled."""

@@ -14,6 +14,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
@@ -42,6 +43,9 @@ class Tracker:
         self.loop = loop
         self._sweeper = sweeper
         self._lanes, self._effects, self._pool = lanes, effects, pool
+
+    def watched(self) -> Watched:
+        return self.loop.watched().adding({"effects": self._effects.sample})
 
     async def run(self) -> None:
         """Runs the service until cancelled."""

@@ -139,6 +139,16 @@ def test_a_checkpoint_comes_back_verified_and_an_unchanged_file_is_stored_once(s
         assert (target / "same").read_bytes() == b"s" * 1000
         assert (target / "deep/er/changes").read_bytes() == expected
         assert checkpoints.verify(store, read) == []
+        checkpoints.load(store, read, target)  # as after an attempt that failed in the middle
+        assert (target / "deep/er/changes").read_bytes() == expected
+
+
+def test_a_file_that_its_writer_closed_to_others_can_be_read_by_another_account(tmp_path: Path) -> None:
+    source = fill(tmp_path, {"model": b"weights"}) / "model"
+    source.chmod(0o600)
+    store = DirectoryStore(tmp_path / "store")
+    store.put_file("blobs/1", source, consume=True)
+    assert (store.root / "blobs" / "1").stat().st_mode & 0o777 == 0o644
 
 
 def test_deleting_one_keeps_what_others_share_and_may_be_done_twice(store: Store, tmp_path: Path) -> None:
@@ -238,7 +248,7 @@ def test_a_pack_is_named_again_while_half_of_it_is_used(tmp_path: Path) -> None:
 def test_packs_are_bounded_and_large_files_stand_alone(tmp_path: Path) -> None:
     store = memory_store()
     mib = 1 << 20
-    files = {f"{i:02}": os.urandom(1) * mib for i in range(20)} | {
+    files = {f"{i:02}": bytes([i]) * mib for i in range(20)} | {
         "large": os.urandom(mib + 1),
         "larger": os.urandom(PART_BYTES + 1),
     }

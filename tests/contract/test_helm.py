@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -20,16 +21,20 @@ import yaml
 from tenuto.embedded.nats import executable
 from tenuto.embedded.process import choose_port
 from tenuto.kernel.bus_permissions import KEEPER, SERVICES, agent_user
+from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.kernel.settings import Settings
 from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
 from tenuto.services.launcher.adapters.provisioners.kubernetes.checks import RIGHTS
 from tenuto.version import __version__
+from tests.support import prometheus_operator
 from tests.support.helm import CHART, LEAST, Document, Helm, lack, named, pods_of
 from tests.support.kubernetes_rules import problems
+from tests.support.prometheus_operator import problems as operators_problems
 from tests.unit.test_deploy import MODULES, ON_THE_BUS, asked_for
 
 pytestmark = pytest.mark.real_part(lack())
 WAIT_SECONDS_MAX = 180.0
+MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "registry.example.org/tenuto", "tag": "2", "pullSecrets": ["registry"]},
     "persistence": {"accessMode": "ReadWriteOnce", "storageClass": "fast"},
@@ -42,13 +47,21 @@ EVERYTHING: Mapping[str, Any] = {
     "ingress": {"enabled": True, "host": "tenuto.example.org", "className": "nginx", "tlsSecret": "tenuto-tls"},
     "launcher": {"provisionerSecret": "tenuto-provisioners"},
     "agents": {"namespace": "training"},
-    "networkPolicy": {"gatewayFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]},
+    "metrics": {
+        "port": 9200, "prometheusRule": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
+    "networkPolicy": {
+        "metricsFrom": MONITORING,
+        "gatewayFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}],
+    },
     "nodeSelector": {"kubernetes.io/os": "linux"}, "tolerations": [{"key": "control", "operator": "Exists"}],
     "priorityClassName": "high", "podAnnotations": {"team": "ml"},
 }  # fmt: skip
 OWN_NATS: Mapping[str, Any] = {
     "nats": {"enabled": False, "url": "tls://nats.example.org:4222", "caSecret": "nats-ca"},
     "persistence": {"existingClaim": "files"}, "agents": {"rbac": False}, "networkPolicy": {"enabled": False},
+    "metrics": {"enabled": False},
 }  # fmt: skip
 CASES: Mapping[str, Mapping[str, Any]] = {"least": {}, "everything": EVERYTHING, "own-nats": OWN_NATS}
 
@@ -74,7 +87,9 @@ def test_what_it_renders_is_valid(rendered: dict[str, list[Document]], case: str
     wrong = [
         (item["kind"], item["metadata"]["name"], [str(part) for part in error.absolute_path], error.message)
         for item in rendered[case]
-        for error in problems(item, strict=True)
+        for error in (
+            operators_problems(item) if item["apiVersion"] == prometheus_operator.API_VERSION else problems(item, strict=True)
+        )
     ]
     assert wrong == []
     names = [(item["kind"], item["metadata"]["name"]) for item in rendered[case]]
@@ -93,9 +108,11 @@ def test_each_service_is_given_what_its_code_asks_for(rendered: dict[str, list[D
         "cors_origins",
         "webhook_addresses",
         "provisioner_directory",
+        "stores_file",
     }
     needed = {f"TENUTO_{name.upper()}" for name in (asked_for(CHART.parents[2] / MODULES[service]) | ON_THE_BUS) - optional}
     assert needed <= given.keys()
+    assert ("TENUTO_STORES_FILE" in given) == (case == "everything" and service in ("gateway", "launcher", "tracker"))
     known = {f"TENUTO_{item.name.upper()}" for item in fields(Settings)} | {"HOME"}
     assert given.keys() <= known, "a variable that no process reads"
     module = MODULES[service].removeprefix("src/tenuto/").removesuffix(".py").replace("/", ".")
@@ -121,6 +138,15 @@ def test_every_pod_is_restricted(rendered: dict[str, list[Document]], case: str)
             own = container["securityContext"]
             assert own == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
             assert {"requests", "limits"} <= container["resources"].keys()
+
+
+def test_every_port_has_a_protocol(rendered: dict[str, list[Document]]) -> None:
+    """Helm 4 applies on the server's side, and API servers before 1.23 know no default there: such an install ends halfway."""
+    services = [item["spec"] for item in rendered["everything"] if item["kind"] == "Service"]
+    containers = [container for pod in pods_of(rendered["everything"]).values() for container in pod["containers"]]
+    ports = [port for place in (*services, *containers) for port in place.get("ports", ())]
+    assert len(ports) >= 4
+    assert all("protocol" in port for port in ports), ports
 
 
 def test_secrets_go_to_those_who_need_them(rendered: dict[str, list[Document]]) -> None:
@@ -173,6 +199,48 @@ def test_network_policies_open_what_is_needed(rendered: dict[str, list[Document]
     assert not [item for item in rendered["own-nats"] if item["kind"] == "NetworkPolicy"]
 
 
+@pytest.mark.parametrize("service", sorted(MODULES))
+def test_each_service_is_probed_and_scraped_where_it_listens(rendered: dict[str, list[Document]], service: str) -> None:
+    for case, port in (("least", 9100), ("everything", 9200)):
+        [container] = pods_of(rendered[case])[service]["containers"]
+        given = {item["name"]: item.get("value") for item in container["env"]}
+        assert Settings(metrics_listen=given["TENUTO_METRICS_LISTEN"]).metrics_address() == ("0.0.0.0", port)
+        ports = {item["name"]: item["containerPort"] for item in container["ports"]}
+        assert ports["metrics"] == port
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert asked["port"] in ports
+            assert asked["path"] in ("/healthz", "/readyz")
+        headless = named(rendered[case], "Service", f"t-tenuto-{service}-metrics")
+        assert headless["spec"]["ports"] == [{"name": "metrics", "port": port, "targetPort": "metrics", "protocol": "TCP"}]
+        assert headless["spec"]["selector"]["app.kubernetes.io/component"] == service
+    monitor = named(rendered["everything"], "ServiceMonitor", "t-tenuto")
+    chosen = named(rendered["everything"], "Service", f"t-tenuto-{service}-metrics")["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= chosen.items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    [without] = pods_of(rendered["own-nats"])[service]["containers"]
+    assert ("livenessProbe" in without) == (service == "gateway")
+    assert not [item for item in rendered["own-nats"] if item["kind"] in ("ServiceMonitor", "PrometheusRule")]
+
+
+def test_only_who_is_named_reads_metrics(rendered: dict[str, list[Document]]) -> None:
+    policy = named(rendered["everything"], "NetworkPolicy", "t-tenuto-metrics")["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": 9200}], "from": MONITORING}]
+    assert set(policy["podSelector"]["matchExpressions"][0]["values"]) == set(MODULES)
+    assert not [item for item in rendered["least"] if item["metadata"]["name"] == "t-tenuto-metrics"]
+
+
+def test_alerts_are_those_of_the_document_and_ask_for_metrics_that_exist(rendered: dict[str, list[Document]]) -> None:
+    text = (CHART.parents[2] / "docs/metrics.md").read_text()
+    documented = yaml.safe_load(text[text.index("```yaml\ngroups:") + 8 :].partition("```")[0])
+    assert documented == yaml.safe_load((CHART / "alerts.yaml").read_text())
+    assert named(rendered["everything"], "PrometheusRule", "t-tenuto")["spec"] == documented
+    known = {measure.name for measure in MEASURES} | {f"{item.name}_bucket" for item in MEASURES if item.kind == "histogram"}
+    asked = set(re.findall(r"tenuto_[a-z_]+", " ".join([rule["expr"] for rule in documented["groups"][0]["rules"]])))
+    assert asked <= known
+    assert set(re.findall(r"tenuto_[a-z_]+", text)) <= known
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -183,7 +251,17 @@ def test_network_policies_open_what_is_needed(rendered: dict[str, list[Document]
         ({"ingress": {"enabled": True}}, "ingress.host is required where ingress.enabled is true"),
         ({"persistence": {"accessMode": "Sometimes"}}, "accessMode"),
         ({"gatway": {}}, "gatway"),
-        ({"gateway": {"env": {"TENUTO_REST_PORT": 80}}}, "TENUTO_REST_PORT"),
+        ({"metrics": {"port": 80}}, "port"),
+        ({"metrics": {"port": 8080}}, "port"),
+        ({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}}, "metrics.enabled is required"),
+        ({"gateway": {"env": {"TENUTO_LOG_JSON": 1}}}, "TENUTO_LOG_JSON"),
+        ({"gateway": {"env": {"TENUTO_REST_PORT": "80"}}}, "gateway.env must not have TENUTO_REST_PORT"),
+        ({"relay": {"env": {"TENUTO_NATS_URL": "nats://elsewhere"}}}, "relay.env must not have TENUTO_NATS_URL"),
+        ({"gateway": {"oidc": {"clientId": "tenuto"}}}, "gateway.oidc.issuer and gateway.oidc.clientId belong together"),
+        ({"gateway": {"resources": {"limits": {"memory": "much"}}}}, "memory"),
+        ({"image": {"repository": 'tenuto"\n          securityContext: {privileged: true}\n#'}}, "repository"),
+        ({"agents": {"namespace": "Our Agents"}}, "namespace"),
+        ({"nats": {"enabled": False, "url": 'tls://nats"'}}, "url"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(helm: Helm, values: Mapping[str, Any], said: str) -> None:

@@ -1,12 +1,14 @@
-"""Promises of Kubernetes that the provisioner relies on, checked on the tests' API server, and on a real one where
-TEST_KUBECONFIG names a kubeconfig (its account must be able to make a namespace). No pod needs a machine here."""
+"""Promises of Kubernetes that the provisioner relies on, checked on the tests' API server, on the real one of `make
+kubernetes-real`, and on another where TEST_KUBECONFIG names a kubeconfig (its account must be able to make a namespace). No pod
+needs a machine."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,10 @@ from kubernetes_asyncio import client, config
 from kubernetes_asyncio.client import ApiException
 
 from tests.support.kubernetes_api import KubernetesApi
+from tests.support.kubernetes_real import MARKS, RealKubernetes
 
-REAL = "TEST_KUBECONFIG"
+ELSEWHERE = "TEST_KUBECONFIG"
+pytestmark = pytest.mark.xdist_group("kubernetes")
 WAIT_SECONDS_MAX = 60.0
 Document = dict[str, Any]
 
@@ -27,6 +31,8 @@ Document = dict[str, Any]
 class Server:
     api: client.ApiClient
     namespace: str
+    forget: Callable[[], None] | None = None
+    """Makes it forget what was changed so far. None: it is not ours, and has forgotten the beginning."""
 
     @property
     def core(self) -> client.CoreV1Api:
@@ -35,30 +41,42 @@ class Server:
     async def make_pod(self, name: str, **changes: Any) -> Any:
         return await self.core.create_namespaced_pod(self.namespace, pod(name, **changes))
 
+    async def wait_ready(self) -> None:
+        """A controller makes the namespace's account, without which no pod is admitted."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while True:
+                with suppress(ApiException):
+                    await self.core.create_namespaced_pod(self.namespace, pod("a"), dry_run="All")
+                    return
+                await asyncio.sleep(0.05)
+
     async def names(self, selector: str, **options: Any) -> list[str]:
         found = await self.core.list_namespaced_pod(self.namespace, label_selector=selector, **options)
         return [item.metadata.name for item in found.items]
 
 
-@pytest.fixture(params=["fake", "real"] if REAL in os.environ else ["fake"])
+@pytest.fixture(params=["fake", pytest.param("real", marks=MARKS), *(["elsewhere"] if ELSEWHERE in os.environ else [])])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
-    fake = KubernetesApi()
+    fake, forget = KubernetesApi(), None
     if request.param == "fake":
         await fake.start()
-        file = str(fake.kubeconfig(tmp_path / "kubeconfig"))
+        file = fake.kubeconfig(tmp_path / "kubeconfig")
+        forget = fake.forget
+    elif request.param == "real":
+        kubernetes: RealKubernetes = request.getfixturevalue("kubernetes")
+        forget = kubernetes.restart_api
+        file = kubernetes.kubeconfig(tmp_path / "kubeconfig")
     else:
-        file = os.environ[REAL]
+        file = Path(os.environ[ELSEWHERE])
     configuration = client.Configuration()
-    await config.load_kube_config(config_file=file, client_configuration=configuration, persist_config=False)
+    await config.load_kube_config(config_file=str(file), client_configuration=configuration, persist_config=False)
     async with client.ApiClient(configuration) as api:
-        server = Server(api, f"tenuto-tests-{uuid.uuid4().hex[:8]}")
+        server = Server(api, f"tenuto-tests-{uuid.uuid4().hex[:8]}", forget)
         await server.core.create_namespace({"metadata": {"name": server.namespace}})
-        if request.param == "real":  # without its account no pod is admitted; a controller makes it, if one runs
-            with suppress(ApiException):
-                await server.core.create_namespaced_service_account(server.namespace, {"metadata": {"name": "default"}})
-        else:
+        if request.param == "fake":
             fake.put("serviceaccounts", server.namespace, {"metadata": {"name": "default"}})
         try:
+            await server.wait_ready()
             yield server
         finally:
             with suppress(ApiException):
@@ -171,6 +189,22 @@ async def test_admission_refuses_what_the_pod_names_and_nobody_has(server: Serve
     assert "no PriorityClass with name none-such was found" in str(error.body)
 
 
+async def test_a_pod_that_is_refused_for_its_name_is_counted_for_the_quota(server: Server) -> None:
+    await server.core.create_namespaced_resource_quota(
+        server.namespace, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    )
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            if (await server.core.read_namespaced_resource_quota("few", server.namespace)).status.used:
+                break
+            await asyncio.sleep(0.05)
+    await server.make_pod("a")
+    assert (await refused(server.make_pod("a"))).status == 409
+    error = await refused(server.make_pod("b"))
+    assert error.status == 403
+    assert "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2" in str(error.body)
+
+
 async def test_a_secret_is_had_once_and_its_value_is_encoded(server: Server) -> None:
     owner = await server.make_pod("a")
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": owner.metadata.uid}
@@ -191,10 +225,9 @@ async def test_the_version_is_told(server: Server) -> None:
     assert (await client.VersionApi(server.api).get_code()).git_version.startswith("v1.")
 
 
-async def test_a_log_before_the_container_runs_is_400(server: Server) -> None:
+async def test_the_log_of_a_pod_without_a_machine_is_empty(server: Server) -> None:
     await server.make_pod("a")
-    error = await refused(server.core.read_namespaced_pod_log("a", server.namespace))
-    assert error.status == 400
+    assert not await server.core.read_namespaced_pod_log("a", server.namespace)
 
 
 async def test_a_watch_tells_what_changes_after_a_version(server: Server) -> None:
@@ -219,3 +252,23 @@ async def test_a_watch_tells_what_changes_after_a_version(server: Server) -> Non
         await following
     assert seen[0] == ("ADDED", "a")
     assert seen[-1] == ("DELETED", "a")
+
+
+async def test_a_watch_goes_on_from_the_last_version_that_it_told_and_not_from_one_that_is_forgotten(server: Server) -> None:
+    async def watched(version: str) -> list[Document]:
+        options = {"watch": True, "timeout_seconds": 1, "resource_version": version}
+        answer: Any = await server.core.list_namespaced_pod(server.namespace, _preload_content=False, **options)
+        assert answer.status == 200
+        return [json.loads(line) for line in (await answer.content.read()).splitlines()]
+
+    before = (await server.core.list_namespaced_pod(server.namespace)).metadata.resource_version
+    await server.make_pod("a")
+    first = await watched(before)
+    assert (first[0]["type"], first[0]["object"]["metadata"]["name"]) == ("ADDED", "a")
+    await server.make_pod("b")
+    [*_, last] = await watched(first[-1]["object"]["metadata"]["resourceVersion"])
+    assert last["object"]["metadata"]["name"] == "b"
+    if server.forget is not None:
+        await asyncio.to_thread(server.forget)
+    [error] = await watched(before if server.forget else "1")
+    assert (error["type"], error["object"]["kind"], error["object"]["code"]) == ("ERROR", "Status", 410)

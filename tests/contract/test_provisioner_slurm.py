@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.launcher.adapters.provisioners import ProvisionerError
+from tenuto.services.launcher.adapters.provisioners import Order, ProvisionerError, StartsGroups
 from tenuto.services.launcher.adapters.provisioners import slurm as module
-from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, jobs
+from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, commands, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import settings_of
 from tests.support import slurm as support
-from tests.support.provisioner_benches import POOL, is_live, order, until, until_printed
+from tests.support.provisioner_benches import POOL, SECRET, is_live, order, until, until_over, until_printed
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import SlurmBench
 
@@ -71,12 +71,92 @@ async def test_a_job_without_its_token_ends_at_once(bench: SlurmBench) -> None:
     await until_printed(provisioner, node, "ready")
     [log] = bench.directory.rglob(f"{node.provider_id}.log")
     options = settings_of(bench.provisioning(), NodeType())
-    script = bench.directory / "job.sh"
-    script.write_text(jobs.script_of(node.node_id, str(log.with_name("agent.env")), options))
-    bench.slurm.run("sbatch", *jobs.options_of(bench.cluster, POOL, node.node_id, str(log.parent), options), script)
+    script = jobs.script_of(jobs.Row((node.node_id,)), str(log.parents[1]), options)
+    bench.submit(node.node_id, script, f"{log.parent}/%j.log")
     [ended] = await until(provisioner, "ended")
     assert "another job is this node, or the node was given back" in ended.detail
     assert len(bench.began("gpus-1")) == 1
+
+
+async def test_nodes_of_one_group_are_one_array_and_end_one_by_one(bench: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = commands.run
+
+    async def counted(*command: str, text: str = "") -> commands.Said:
+        ran.append(command[0])
+        assert SECRET not in text + " ".join(command)
+        return await run(*command, text=text)
+
+    monkeypatch.setattr(commands, "run", counted)
+    provisioner = bench.provisioner()
+    await provisioner.start([order(f"{POOL}-{number}") for number in (998, 1001, 1000)])
+    assert ran.count("sbatch") == 1
+    running = await until(provisioner, "running", 2)
+    assert [node.node_id for node in running] == ["gpus-998", "gpus-1000"]
+    assert {node.provider_id.partition("_")[2] for node in running} == {"0", "2"}
+    [waiting] = await until(provisioner, "pending")
+    assert (waiting.node_id, waiting.provider_id.partition("_")[2]) == ("gpus-1001", "3")
+    for node in running:
+        said = await until_printed(provisioner, node, "ready")
+        assert "does not say when job" not in said
+        assert SECRET not in bench.slurm.run("scontrol", "show", "job", node.provider_id)
+    assert SECRET not in bench.slurm.run("scontrol", "write", "batch_script", running[0].provider_id, "-")
+    await provisioner.stop(running[0])
+    await until_over(provisioner, running[0])
+    await until(provisioner, "running", 2)
+    assert {node.node_id: node.phase for node in await provisioner.nodes()} == {
+        "gpus-998": "ended", "gpus-1000": "running", "gpus-1001": "running",
+    }  # fmt: skip
+    assert "leaves" in await provisioner.logs(running[0], 10)
+    # Another request for the whole group starts nothing; one more node of it is a job of its own.
+    await bench.provisioner().start([order(f"{POOL}-{number}") for number in (998, 1000, 1001, 1002)])
+    assert ran.count("sbatch") == 2
+    assert len(await provisioner.nodes()) == 4
+
+
+async def test_many_groups_are_taken_as_far_as_there_is_room(bench: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    provisioner, taken, tries = bench.with_settings({}), list[str](), list[int]()
+
+    async def start(orders: Sequence[Order]) -> None:
+        tries.append(len(orders))
+        if any(item.node_type.name == "wrong" for item in orders):
+            raise ProvisionerError("There is no such partition.", "refused")
+        if len(taken) + len(orders) > 77:
+            raise ProvisionerError("The account's quota is used up.", "quota")
+        taken.extend(item.node_id for item in orders)
+
+    monkeypatch.setattr(provisioner, "start", start)
+    wrong = NodeType(name="wrong")
+    groups = [[order(f"{POOL}-{number}", wrong if number == 0 else None)] for number in range(200)]
+    assert isinstance(provisioner, StartsGroups)
+    answers = await provisioner.start_groups(groups)
+    assert taken == [f"{POOL}-{number}" for number in range(1, 78)]
+    assert [answer.kind if answer else "" for answer in answers] == ["refused", *[""] * 77, *["quota"] * 122]
+    assert len(tries) < 20
+
+
+@pytest.mark.parametrize(
+    ("ids", "index_max", "arrays"),
+    [
+        (("a-1", "a-2", "a-3"), 1000, ["0-2"]),
+        (("a-7",), 1000, [""]),
+        (("a-1", "b-2"), 1000, ["", ""]),
+        (("a-5", "a-9", "a-6"), 1000, ["0-1,4"]),
+        (("a-0", "a-1000", "a-1001"), 1000, ["0,1000", ""]),
+        (("a-1", "a-2"), 0, ["", ""]),
+        (("x", "-1", "a-01"), 1000, ["", "", ""]),
+    ],
+)
+def test_rows(ids: tuple[str, ...], index_max: int, arrays: list[str]) -> None:
+    found = jobs.rows(ids, index_max)
+    assert sorted(row.array for row in found) == sorted(arrays)
+    assert sorted(node_id for row in found for node_id in row.node_ids) == sorted(ids)
+    for row in found:
+        comment = jobs.comment_of("c/1", "p|2", row)
+        for node_id in row.node_ids:
+            place = f"5_{int(node_id.rpartition('-')[2]) - row.first}" if row.array else "5"
+            [job] = jobs.read([f"{place}|RUNNING|None|n0|{comment}"])
+            assert (job.id, job.cluster, job.pool, job.node_id) == (place, "c/1", "p|2", node_id)
 
 
 async def _none() -> list[object]:

@@ -112,6 +112,15 @@ async def test_a_host_takes_one_agent_of_whatever_pool(bench: SshBench) -> None:
     assert len([*await here.nodes(), *await there.nodes()]) == 1
 
 
+async def test_starts_beside_each_other_take_different_hosts(bench: SshBench) -> None:
+    """Each asks the hosts before the other has begun anything there."""
+    bench.write_hosts(bench.host("h0"), bench.host("h1"))
+    provisioner = bench.provisioner()
+    await asyncio.gather(provisioner.start([order("gpus-1")]), provisioner.start([order("gpus-2")]))
+    found = await until(provisioner, "running", 2)
+    assert {node.provider_id.partition("/")[0] for node in found} == {"h0", "h1"}
+
+
 async def test_types_go_to_hosts_that_serve_them(bench: SshBench) -> None:
     bench.write_hosts(
         bench.host("big", slots=8, labels=["rack=7"], environment={"TENUTO_SHARED_DIRECTORY": "/data"}),

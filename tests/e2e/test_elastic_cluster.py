@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-MODEL = ROOT / "examples" / "digits"
+MODELS = ROOT / "tests" / "e2e" / "models"
 HYPERPARAMETERS = {
     "learning_rate": 0.01, "channels": 12, "dropout": 0.1, "activation": "relu", "weight_decay": 1e-4, "batch_size": 32,
 }  # fmt: skip
@@ -21,7 +22,7 @@ HYPERPARAMETERS = {
 
 def config(name: str, batches: int, resources: dict[str, Any]) -> dict[str, Any]:
     return {
-        "name": name, "entrypoint": "model_def:DigitsTrial", "hyperparameters": HYPERPARAMETERS, "resources": resources,
+        "name": name, "entrypoint": "unhurried:UnhurriedTrial", "hyperparameters": HYPERPARAMETERS, "resources": resources,
         "searcher": {
             "name": "single", "metric": "accuracy", "smaller_is_better": False, "max_length": {"batches": batches},
         },
@@ -32,13 +33,13 @@ def config(name: str, batches: int, resources: dict[str, Any]) -> dict[str, Any]
 class Shared(LiveCluster):
     tokens: dict[str, str]
 
-    def submit(self, description: dict[str, Any], user: str, model: Path = MODEL) -> int:
+    def submit(self, description: dict[str, Any], user: str, model: Path | None = None) -> int:
         path = self.directory / f"{description['name']}.json"
         path.write_text(json.dumps(description))
         admin = dict(self.environment)
         self.environment["TENUTO_TOKEN"] = self.tokens[user]
         try:
-            return int(self.json("exp", "create", path, model)["id"])
+            return int(self.json("exp", "create", path, model or self.directory / "unhurried")["id"])
         finally:
             self.environment = admin
 
@@ -53,6 +54,8 @@ class Shared(LiveCluster):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster", cpu_slots=1)
     cluster.up("--agents", "2")
+    shutil.copytree(ROOT / "examples" / "digits", cluster.directory / "unhurried")
+    shutil.copy(MODELS / "unhurried" / "unhurried.py", cluster.directory / "unhurried")
     try:
         cluster.tokens = {user: cluster.json("user", "create", user)["token"] for user in ("ada", "bob")}
         cluster.wait_for(lambda: len(cluster.json("agent", "ls")) == 2)
@@ -154,7 +157,7 @@ def test_a_trial_goes_on_elsewhere_after_its_log_named_a_broken_machine(cluster:
         "hyperparameters": {"marker": str(tmp_path / "marker")},
         "log_policies": [{"pattern": ".*CUDA error.*ECC.*", "action": "exclude_agent"}],
     }
-    experiment = cluster.submit(description, "bob", ROOT / "tests" / "e2e" / "models" / "broken_machine")
+    experiment = cluster.submit(description, "bob", MODELS / "broken_machine")
     cluster.cli("exp", "wait", str(experiment))
     trial = f"{experiment}-1"
     [matched] = cluster.facts("LogMatched", trial)

@@ -15,7 +15,7 @@ NOTHING_SHARED = {"TENUTO_POOL": "far", "TENUTO_SHARED_DIRECTORY": "", "TENUTO_S
 
 
 def test_a_trial_goes_on_on_another_machine_where_no_directory_is_shared(tmp_path: Path, s3_server: S3Server) -> None:
-    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     cluster.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     with cluster:
         place = ["--bucket", s3_server.bucket, "--endpoint", s3_server.endpoint, "--no-test"]

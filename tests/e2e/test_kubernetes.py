@@ -16,19 +16,20 @@ import pytest
 from tenuto.kernel.tasks import stop_task
 from tests.support.kubernetes_kubelet import Kubelet
 from tests.support.kubernetes_nodes import IMAGE, Bench, bench_of
-from tests.support.live_cluster import LiveCluster
+from tests.support.live_cluster import COLD, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MODEL = Path(__file__).parent / "models/leaving"
 
 
 async def test_a_trial_goes_on_in_another_pod_when_its_own_is_deleted(tmp_path: Path) -> None:
-    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     cluster.environment["TENUTO_PROVISIONER_DIRECTORY"] = str(tmp_path)
     (tmp_path / "pods").mkdir()
     async with bench_of(tmp_path) as bench:
         shared = str(tmp_path / "cluster/shared")
-        kubelet = Kubelet(bench.api, tmp_path / "pods", TENUTO_SHARED_DIRECTORY=shared, TENUTO_HEARTBEAT_SECONDS="0.5")
+        quick = {"TENUTO_HEARTBEAT_SECONDS": "0.5", **COLD}
+        kubelet = Kubelet(bench.api, tmp_path / "pods", TENUTO_SHARED_DIRECTORY=shared, **quick)
         running = asyncio.create_task(kubelet.run())
         try:
             with cluster.listening("127.0.0.3"):
@@ -71,6 +72,7 @@ async def _use(cluster: LiveCluster, bench: Bench, gate: Path) -> None:
     await wait_for(partial(of, "WorkersExited"))
     assert of("WorkersExited")[0].outcome == "preempted", "it saved in time"
 
+    assert bench.api.watches > 0, "pods are watched, not only looked at from time to time"
     gate.touch()
     await wait_for(partial(of, "ExperimentCompleted"))
     # A machine without time for its agents loses further ones.

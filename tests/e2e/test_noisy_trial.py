@@ -18,7 +18,7 @@ from tests.support.live_cluster import LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SCRIPTS = Path(__file__).parents[1] / "support" / "scripts"
-OTHERS = 10
+OTHERS = 6
 TIMES_AS_LONG_MAX = 10
 """As without the noisy trial: far more than sharing two cores costs, and far less than waiting behind it."""
 BACKLOG_MIN = 100

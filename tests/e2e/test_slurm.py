@@ -52,7 +52,7 @@ def _exits(events: list[Event], trial: str) -> list[str]:
 
 
 def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Path, slurm: Slurm) -> None:
-    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     gate = tmp_path / "gate"
 
     def ended(experiment: int) -> bool:

@@ -16,7 +16,7 @@ from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, R
 from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
 from tests.support import slurm as slurm_support
 from tests.support import sshd as sshd_support
-from tests.support.live_cluster import LiveCluster
+from tests.support.live_cluster import COLD, LiveCluster
 from tests.support.provisioner_benches import until
 from tests.support.slurm import Slurm
 from tests.support.ssh_nodes import SshBench
@@ -58,8 +58,8 @@ async def _end(made: Provisioner, node: RealNode) -> tuple[RealNode, str]:
 
 def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slurm) -> None:
     python, gate = sys.executable, tmp_path / "gate"
-    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
-    shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared"), "TENUTO_HEARTBEAT_SECONDS": "0.5"}
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
+    shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared"), "TENUTO_HEARTBEAT_SECONDS": "0.5", **COLD}
     (tmp_path / "ssh").mkdir()
     (tmp_path / "sshd").mkdir()
     settings = {"directory": str(tmp_path / "nodes"), "python": python, "time": "20"}

@@ -44,7 +44,7 @@ def named(cluster: LiveCluster, kind: str) -> set[str]:
 
 
 def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_server: S3Server) -> None:
-    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1)
+    cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     cluster.environment |= QUICK
     with hosts_at_a_switch(3) as hosts, reached_at(hosts.here, s3_server.port), cluster.listening(hosts.here):
         place = ["--bucket", s3_server.bucket, "--endpoint", f"http://{hosts.here}:{s3_server.port}", "--no-test"]

@@ -22,6 +22,7 @@ import pytest
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
 from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
+from tests.support.live_cluster import COLD
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
@@ -44,7 +45,8 @@ class User:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
-        self.environment["TENUTO_DATA_DIRECTORY"] = str(directory)
+        # Nothing is trained here; one test has warm workers, to see that they end, too.
+        self.environment |= {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -70,7 +72,7 @@ class User:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not what(now := self.status(*options)):
             assert time.monotonic() < deadline, f"it did not come within {WAIT_SECONDS_MAX} s; last: {now}"
-            time.sleep(0.1)
+            time.sleep(0.5)  # each question is a command
         return now
 
     def pid_of(self, name: str) -> int:
@@ -91,7 +93,9 @@ def user() -> Iterator[User]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_up_status_down_and_up_again(user: User) -> None:
+def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
+    for name in COLD:
+        del user.environment[name]
     # A port of its own: between `down` and the second `up` another cluster may take the usual one.
     said = user.ok("up", "--detach", "--cpu-slots", "2", "--port", str(choose_port(REST_PORTS)))
     before = user.status()
@@ -117,13 +121,17 @@ def test_up_status_down_and_up_again(user: User) -> None:
     assert user.status()["up"] is False
     assert user.run("exp", "ls").returncode == 1
 
-    user.ok("up", "-d")
-    after = user.status()
-    assert after["url"] == url
-    assert after["head"] >= before["head"]
+    up = subprocess.Popen([COMMAND, "up"], stdout=subprocess.PIPE, text=True, env=user.environment)
+    assert up.stdout is not None
+    assert f"Tenuto is up at {url}" in up.stdout.readline()
+    assert user.status()["head"] >= before["head"]
+    up.send_signal(signal.SIGINT)  # Ctrl-C, as it runs in the foreground
+    assert up.wait(timeout=120) == 0
+    up.stdout.close()
+    assert user.nothing_runs()
 
 
-def test_everything_that_is_killed_comes_back(user: User) -> None:
+def test_everything_that_is_killed_comes_back_and_down_needs_no_supervisor(user: User) -> None:
     user.ok("up", "-d")
     for name in user.status()["processes"]:
         pid = user.pid_of(name)  # as it is now: what was killed before may have ended others, which then came back
@@ -132,9 +140,6 @@ def test_everything_that_is_killed_comes_back(user: User) -> None:
         user.wait_status(lambda now, name=name, pid=pid: now["processes"][name]["pid"] not in (None, pid) and "error" not in now)
     assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
 
-
-def test_down_after_the_supervisor_was_killed(user: User) -> None:
-    user.ok("up", "-d")
     state = json.loads((user.directory / "cluster.json").read_text())
     os.kill(state["supervisor_pid"], signal.SIGKILL)
     while alive(state["supervisor_pid"]):
@@ -142,16 +147,6 @@ def test_down_after_the_supervisor_was_killed(user: User) -> None:
     assert user.run("agent", "ls").returncode == 0  # the services go on without it
     user.ok("down")
     assert not any(alive(process["pid"]) for process in state["processes"].values())
-
-
-def test_ctrl_c_stops_a_cluster_in_the_foreground(user: User) -> None:
-    up = subprocess.Popen([COMMAND, "up"], stdout=subprocess.PIPE, text=True, env=user.environment)
-    assert up.stdout is not None
-    assert "Tenuto is up at" in up.stdout.readline()
-    up.send_signal(signal.SIGINT)
-    assert up.wait(timeout=120) == 0
-    up.stdout.close()
-    assert user.nothing_runs()
 
 
 def test_a_taken_port(user: User) -> None:

@@ -25,7 +25,8 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
-from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.private_directories import short_directory
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked

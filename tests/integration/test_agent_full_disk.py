@@ -17,7 +17,8 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Assignment, Assignments
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent import manager as manager_module
-from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
 from tenuto.workers.agent.runtimes.process import processes as processes_module
@@ -149,9 +150,9 @@ async def test_all_workers_are_ended_while_some_runs_are_forgotten(rig: Rig, mon
     lives, kill_rest = manager._live, processes_module.kill_rest
     first = next(iter(lives))
 
-    async def forgetting(directory: Path, allocation_id: str) -> bool:
+    async def forgetting(directory: Path, allocation_id: str, members: Any) -> bool:
         lives.pop(first, None)
-        return await kill_rest(directory, allocation_id)
+        return await kill_rest(directory, allocation_id, members)
 
     monkeypatch.setattr(processes_module, "kill_rest", forgetting)
     await rig.app.manager.abandon()

@@ -130,9 +130,13 @@ def test_a_path_is_told(rest: Client) -> None:
         rest.post("/bad")
 
 
-def test_nobody_there() -> None:
-    with pytest.raises(ClientError, match=r"^The cluster at http://127.0.0.1:1 cannot be reached: it does not answer"):
-        Client(Target("http://127.0.0.1:1", "", "")).get("/status")
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [("127.0.0.1", "`tenuto up` starts the one on this machine"), ("127.0.0.9", "Check the address, and that")],
+)
+def test_nobody_there(host: str, remedy: str) -> None:
+    with pytest.raises(ClientError, match=rf"^The cluster at http://{host}:1 cannot be reached: it does not answer\. {remedy}"):
+        Client(Target(f"http://{host}:1", "", "")).get("/status")
 
 
 def test_not_a_url() -> None:

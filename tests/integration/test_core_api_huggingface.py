@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
+from tests.support import real_parts
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
 from tests.support.reactions import stop_at
 from tests.support.trainers_on_ranks import check_two_ranks
 
-pytest.importorskip("transformers")
+real_parts.package("transformers")
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huggingface"
 QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

@@ -13,11 +13,12 @@ import yaml
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
+from tests.support import real_parts
 from tests.support.agent_stand_in import WorkerBench, begins_with_weights
 from tests.support.reactions import stop_at
 from tests.support.trainers_on_ranks import check_two_ranks
 
-pytest.importorskip("lightning")
+real_parts.package("lightning")
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lightning"
 QUIET = {"OMP_NUM_THREADS": "1"}

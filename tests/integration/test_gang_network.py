@@ -60,3 +60,12 @@ def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is
     finally:
         for start in starts:
             start.close()
+
+
+def test_ranks_find_each_other_by_addresses_of_version_6(tmp_path: Path) -> None:
+    with GangBench(tmp_path / "bench", CONTEXT, CONFIG, HYPERPARAMETERS) as bench:
+        bench.networks = (Network("::1", ""),) * 2  # as in containers, whose interfaces their agents do not know
+        agent, runs = bench.gang(1, 6, nodes=2)
+        agent.react = stop_at(6)
+        assert [run.wait() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
+        assert (runs[0].directory / "rendezvous").read_text().startswith("[::1]:")

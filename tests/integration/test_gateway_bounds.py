@@ -16,11 +16,12 @@ import httpx
 import pytest
 
 from tenuto.client import Client, Target
+from tenuto.kernel import http_connections
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.projections import rows
-from tenuto.services.gateway.rest import connections, gate, long_answers
+from tenuto.services.gateway.rest import gate, long_answers
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
@@ -78,8 +79,8 @@ async def test_long_histories_come_in_pages_that_say_so(world: World, monkeypatc
 async def test_an_answer_that_nobody_reads_is_cut_and_holds_up_its_user_only(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "UNREAD_SECONDS", 2.0)
-    caplog.set_level("INFO", connections.logger.name)
+    monkeypatch.setattr(http_connections, "UNREAD_SECONDS", 2.0)
+    caplog.set_level("INFO", http_connections.logger.name)
     await world.record(*map(long, range(1, 13)))
     token = (await world.http.post("/api/v1/users", json={"name": "mallory"})).json()["token"]
 

@@ -23,6 +23,7 @@ from tenuto.kernel.storage.stores import Stores
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
+from tenuto.schemas.events.node import NodeEnded
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import SlotsClosed
@@ -171,11 +172,15 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
         host="h",
         version="1",
         slots=(Slot(slot_id=0, kind="cpu", device="cpu"), Slot(slot_id=1, kind="cpu", device="cpu")),
+        unlimited="no limit of memory, because this machine has no cgroups",
+        runtimes=("process", "docker"),
+        notice="the instance was preempted",
     )
     await world.record(joined, SlotsClosed(agent_id="node", slot_id=1), granted("1-1-1"))
     assert await state(world) == "starting"
     [agent] = await world.get("/agents")
     assert [(slot["enabled"], slot["allocation_id"]) for slot in agent["slots"]] == [(True, "1-1-1"), (False, None)]
+    assert (agent["unlimited"], agent["runtimes"], agent["notice"]) == (joined.unlimited, ["process", "docker"], joined.notice)
     status = await world.get("/status")
     assert (status["agents"], status["slots"], status["slots_used"], status["parked"]) == (1, 1, 1, 0)
     await world.record(WorkersStarted(allocation_id="1-1-1", trial_id="1-1", agent_ids=("node",)))
@@ -246,6 +251,8 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
     assert trial["ended_us"] >= trial["requested_us"]
     assert (await world.get("/experiments/1"))["state"] == "completed"
     assert (await world.get("/agents"))[0]["state"] == "lost"
+    await world.record(NodeEnded(node_id="node", pool="default"))
+    assert await world.get("/agents") == [], "a node that came by itself comes back by no name"
     assert (await world.error("POST", "/experiments/1/cancel"))[:2] == (409, "conflict")
 
 

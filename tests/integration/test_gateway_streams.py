@@ -17,6 +17,7 @@ import numpy
 import pytest
 
 from tenuto.kernel.eventlog import Append
+from tenuto.kernel.http_serving import bind
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.schemas.events.trial import (
@@ -25,7 +26,6 @@ from tenuto.schemas.events.trial import (
 from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.projections import event_search
 from tenuto.services.gateway.rest import recent_events
-from tenuto.services.gateway.rest.server import bind
 from tests.support.gateway_world import (
     World,
     gateway_world,

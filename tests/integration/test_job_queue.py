@@ -58,6 +58,23 @@ async def test_users_move_experiments_and_change_pools_and_shares(world: QueueWo
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
 
 
+async def test_what_a_pool_lets_containers_mount_is_kept_and_shown(world: QueueWorld) -> None:
+    path = "/pools/gpus/mounts"
+    assert (await world.http.get(path)).json() == {"mounts": None}
+    body = {"mounts": [{"path": "/data"}, {"path": "/scratch", "writable": True}]}
+    assert (await world.send("PUT", path, body))["changed"] is True
+    assert (await world.send("PUT", path, body))["changed"] is False
+    assert (await world.http.get(path)).json() == body
+    for wrong in ("data", "/", "/a/../b"):
+        refused = await world.http.put(path, json={"mounts": [{"path": wrong}]})
+        assert (refused.status_code, "absolute path" in refused.text) == (400, True)
+    await world.send("PUT", path, {"mounts": []})
+    assert (await world.http.get(path)).json() == {"mounts": []}
+    await world.send("PUT", path, {"mounts": None})
+    assert (await world.http.get(path)).json() == {"mounts": None}
+    assert (await world.http.get("/pools")).json() == [], "it is no pool with a provisioner by that"
+
+
 async def test_agents_and_slots_leave_and_come_back(world: QueueWorld) -> None:
     await world.tell(joined("a", 2))
     one = await world.submit()
@@ -84,7 +101,9 @@ async def test_users_have_tokens_and_change_what_is_their_own(world: QueueWorld)
     own = {"Authorization": f"Bearer {token}"}
     [created] = [event for event in await world.log.read(0) if event.type == "UserCreated"]
     assert token not in created.payload.decode(), "only its hash is kept"
-    assert (await world.http.get("/user", headers=own)).json() | {"token": None} == {"name": "ada", "admin": False, "token": None}
+    me = (await world.http.get("/user", headers=own)).json()
+    assert (me["name"], me["admin"], "cluster.view" in me["permissions"]) == ("ada", False, True)
+    assert "pool.admin" not in me["permissions"]
     first, second = await world.submit(), await world.submit(headers=own)
 
     async def code(method: str, path: str, body: Any = None, headers: Any = own) -> Any:

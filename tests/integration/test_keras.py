@@ -18,12 +18,13 @@ import safetensors.numpy
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support import real_parts
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
 from tests.support.checkpoint_reports import stored_files
 from tests.support.seeds import SEEDS
 from tests.support.warm_starts import KERAS
 
-pytest.importorskip("keras")
+real_parts.package("keras")
 SUPPORT = Path(__file__).parents[1] / "support"
 CONTEXT = SUPPORT / "trials" / "keras_everything"
 TARGET_BATCHES = 14

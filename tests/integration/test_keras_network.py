@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.integration.test_gang_network import namespaces as namespaces
 from tests.integration.test_keras_ranks import Bench, weights_of
+from tests.support import real_parts
 from tests.support.gang_bench import Network
 from tests.support.reactions import stop_at
 from tests.support.warm_starts import KERAS, WarmStarts
 
-pytest.importorskip("tensorflow")
+real_parts.package("tensorflow")
 END = 4
 
 

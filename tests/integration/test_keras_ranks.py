@@ -13,11 +13,12 @@ import safetensors.numpy
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tests.integration.test_gang_training import stop_at
 from tests.integration.test_horovod import TENSORFLOW, built, has_tensorflow
+from tests.support import real_parts
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 from tests.support.warm_starts import KERAS
 
-pytest.importorskip("tensorflow")
+real_parts.package("tensorflow")
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "keras_ranked"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tensorflow_ranks"
 BUILT = {"torch": built, "tensorflow": TENSORFLOW}

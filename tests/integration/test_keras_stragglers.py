@@ -11,8 +11,9 @@ import pytest
 from tenuto.schemas.reports import StragglerReport
 from tests.integration.test_keras_ranks import KINDS, KINDS_TOO, Bench
 from tests.integration.test_script_stragglers import SLEEP_SECONDS, stop_when_told
+from tests.support import real_parts
 
-pytest.importorskip("tensorflow")
+real_parts.package("tensorflow")
 
 
 @pytest.mark.timeout(240)

@@ -174,7 +174,7 @@ async def test_nothing_is_lost_or_doubled_whatever_is_killed(database: Database,
         "TENUTO_SNAPSHOT_EVENTS": "100",
         "TENUTO_BATCH_EVENTS_MAX": "50",
         "TALLY_SEED": str(seed),
-        "TALLY_DEATH": "0.04",
+        "TALLY_DEATH": "0.1",
     }
     relays = [Supervisor(sys.executable, "-m", "tenuto.kernel.relay", environment=environment) for _ in range(2)]
     service = Supervisor(sys.executable, str(SERVICE), environment=environment)

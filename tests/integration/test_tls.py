@@ -7,12 +7,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import nats.errors
 import pytest
+from faststream.security import SASLPlaintext
 from nats.aio.client import Client
 
 from tenuto.embedded.nats import Listen, NatsServer
@@ -20,9 +22,10 @@ from tenuto.kernel.bus import SafeClient, close, connect
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.certificates import fingerprint_if_self_made, kept_certificate
+from tenuto.kernel.durable import SafeBroker
+from tenuto.kernel.http_serving import bind
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.join_tokens import JoinToken
-from tenuto.services.gateway.rest.server import bind
 from tenuto.workers.agent import joining
 from tenuto.workers.agent.joining import GatewayAway, NotJoined
 from tests.support.gateway_world import World, gateway_world
@@ -62,6 +65,31 @@ async def test_the_bus_is_reached_by_who_knows_its_certificate_and_by_nobody_els
         await connect(settings(server, users, str(tmp_path / "missing")), "a")
 
 
+class Both(NatsServer):
+    """Leaves it to the client, as deploy/nats.join.conf does."""
+
+    def _configuration_text(self) -> str:
+        return super()._configuration_text() + "allow_non_tls: true\n"
+
+
+async def test_where_the_server_leaves_tls_to_the_client_the_address_decides(tmp_path: Path) -> None:
+    users = BusUsers(tmp_path / "users")
+    users.services()
+    users.add_agents(["a"])
+    ca = tmp_path / "tls/certificate.pem"
+    server = Both(tmp_path / "nats", users=users, listen=Listen(HOST, *kept_certificate(tmp_path / "tls", HOST)))
+    await server.start()
+    try:
+        for scheme, secure in (("tls", True), ("nats", False)):
+            given = replace(settings(server, users, str(ca)), nats_url=f"{scheme}://{HOST}:{server.port}")
+            client = await connect(given, "a")
+            found = client._transport._io_writer.get_extra_info("ssl_object")  # type: ignore[union-attr]
+            assert isinstance(found, ssl.SSLObject) == secure
+            await client.close()
+    finally:
+        await server.kill()
+
+
 async def test_no_password_is_sent_to_a_server_that_offers_no_tls() -> None:
     """Whoever stands between could say so in the server's name."""
     heard, over = bytearray(), asyncio.Event()
@@ -73,13 +101,23 @@ async def test_no_password_is_sent_to_a_server_that_offers_no_tls() -> None:
         over.set()
 
     server = await asyncio.start_server(greet, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    for kind, told in ((SafeClient, False), (Client, True)):
+    url = f"tls://{HOST}:{server.sockets[0].getsockname()[1]}"
+    options: dict[str, Any] = {"allow_reconnect": False, "connect_timeout": 30}
+
+    async def by_client(client: Client) -> None:
+        try:
+            await client.connect(url, user="u", password="secret", **options)
+        finally:
+            await close(client)
+
+    async def by_broker() -> None:
+        await SafeBroker(url, security=SASLPlaintext("u", "secret", use_ssl=False), logger=None, **options).connect()
+
+    ways = ((lambda: by_client(SafeClient()), False), (by_broker, False), (lambda: by_client(Client()), True))
+    for way, told in ways:
         heard.clear()
-        client = kind()
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-            await client.connect(f"tls://{HOST}:{port}", user="u", password="secret", allow_reconnect=False, connect_timeout=30)
-        await close(client)
+            await way()
         await asyncio.wait_for(over.wait(), 60)
         over.clear()
         assert (b"secret" in heard) is told, "the second shows that the test hears what is sent"

@@ -20,11 +20,13 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.runtimes import forks
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit_code
-from tenuto.workers.agent.runtimes.process import processes, warm
+from tenuto.workers.agent.runtimes.forks import SPARE_PAIRS
+from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, _mark_of, marked
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
-from tenuto.workers.agent.runtimes.process.warm import SPARE_PAIRS, WarmPool, WarmSpawned, Zygote
+from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned, Zygote
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
@@ -97,8 +99,8 @@ class Bench:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a machine is so crowded that a fork takes seconds, a worker starts cold, rightly; here that would hide what is told
     apart."""
-    monkeypatch.setattr(warm, "READY_SECONDS_MAX", 170.0)
-    monkeypatch.setattr(warm, "FORK_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(forks, "READY_SECONDS_MAX", 170.0)
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture
@@ -169,9 +171,9 @@ async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench, monk
     searched: list[str] = []
     kill_rest = processes.kill_rest
 
-    async def noted(agent_directory: Path, allocation_id: str) -> bool:
+    async def noted(agent_directory: Path, allocation_id: str, members: Any) -> bool:
         searched.append(allocation_id)
-        return await kill_rest(agent_directory, allocation_id)
+        return await kill_rest(agent_directory, allocation_id, members)
 
     monkeypatch.setattr(processes, "kill_rest", noted)
     assert "left one behind" in await bench.run(LEAVES_A_STRAY)

@@ -15,7 +15,7 @@ from tests.support.live_cluster import LiveCluster
 
 @pytest.fixture(scope="module")
 def cluster(server_directory: Path, request: pytest.FixtureRequest) -> Iterator[LiveCluster]:
-    with LiveCluster(server_directory / request.path.stem, cpu_slots=2) as made:
+    with LiveCluster(server_directory / request.path.stem, cpu_slots=2, warm=False) as made:
         yield made
 
 

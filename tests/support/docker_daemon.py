@@ -16,7 +16,6 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,48 @@ def why_not() -> str:
     return ""
 
 
-@dataclass
 class Daemon:
-    url: str
-    directory: Path
-    client: Any
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._listening = directory / "docker.sock"
+        self.url = f"unix://{self._listening}"
+        self.log = directory / "log"
+        self.client: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *options: str) -> bool:
+        """False: it does not answer."""
+        command: list[str | Path] = [
+            "dockerd", "--data-root", self.directory / "data", "--exec-root", self.directory / "exec", "-H", self.url,
+            "--pidfile", self.directory / "docker.pid", "--bridge=none", "--iptables=false", *options,
+        ]  # fmt: skip
+        with self.log.open("ab") as output:
+            self._process = process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not _answers(self._listening) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return _answers(self._listening)
+
+    def kill(self) -> None:
+        """SIGKILL, which takes its containerd along; the next daemon takes one that is not collected yet for a living one."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        containerd = int((self.directory / "exec" / "containerd" / "containerd.pid").read_text())
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while Path(f"/proc/{containerd}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+        _unmount(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -81,34 +117,21 @@ def daemon() -> Iterator[Daemon | str]:
     except NotInstalled as error:
         yield str(error)
         return
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-docker-"))
-    listening = directory / "docker.sock"
-    log = directory / "log"
-    command: list[str | Path] = [
-        "dockerd", "--data-root", directory / "data", "--exec-root", directory / "exec", "-H", f"unix://{listening}",
-        "--pidfile", directory / "docker.pid", "--bridge=none", "--iptables=false",
-    ]  # fmt: skip
+    found = Daemon(Path(tempfile.mkdtemp(prefix="tenuto-docker-")))
     try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not _answers(listening) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if not _answers(listening):
-            yield f"A Docker daemon cannot run on this machine: {log.read_text(errors='replace').strip()[-300:]}"
+        if not found.start():
+            yield f"A Docker daemon cannot run on this machine: {found.log.read_text(errors='replace').strip()[-300:]}"
             return
-        client = docker.APIClient(f"unix://{listening}", version="auto")
-        with contextlib.closing(client):
-            if reason := _make_images(client):
+        found.client = docker.APIClient(found.url, version="auto")
+        with contextlib.closing(found.client):
+            if reason := _make_images(found.client):
                 yield reason
             else:
-                yield Daemon(f"unix://{listening}", directory, client)
-                for container in client.containers(all=True):  # of a test that failed
-                    client.remove_container(container, force=True)
+                yield found
+                for container in found.client.containers(all=True):  # of a test that failed
+                    found.client.remove_container(container, force=True)
     finally:
-        _end(process)
-        _unmount(directory)
-        shutil.rmtree(directory, ignore_errors=True)
+        found.end()
 
 
 def _answers(path: Path) -> bool:
@@ -120,10 +143,9 @@ def _make_images(client: Any) -> str:
     """Makes both images, and starts a container; the reason if this machine does not allow that."""
     if not client.info().get("MemoryLimit"):
         return "This machine has no limits of memory for containers"
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
-    for name, variables in ((IMAGE, [f"ENV PATH={path}"]), (BARE_IMAGE, [])):
-        repository, _, tag = name.partition(":")
-        client.import_image_from_data(_root(), repository=repository, tag=tag, changes=variables)
+    make_image(client, IMAGE)
+    repository, _, tag = BARE_IMAGE.partition(":")
+    client.import_image_from_data(_root(), repository=repository, tag=tag, changes=[])
     binds = [{"Type": "bind", "Source": item, "Target": item, "ReadOnly": True} for item in mounts()]
     config = {"Image": IMAGE, "Cmd": ["/bin/true"], "HostConfig": {"Mounts": binds, "NetworkMode": "none"}}
     made = client.create_container_from_config(config)
@@ -137,7 +159,17 @@ def _make_images(client: Any) -> str:
     return ""
 
 
-def _root() -> bytes:
+def make_image(client: Any, name: str, *changes: str, python: str = "") -> None:
+    """An image with the Python of the tests. `changes`: further instructions of a Dockerfile, for one that differs. `python`:
+    what its python3 is in truth."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    repository, _, tag = name.rpartition(":")
+    if python:
+        path = f"/false:{path}"
+    client.import_image_from_data(_root(python), repository=repository, tag=tag, changes=[f"ENV PATH={path}", *changes])
+
+
+def _root(python: str = "") -> bytes:
     """The smallest root file system: directories to mount at, and the links that Debian has."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -145,11 +177,11 @@ def _root() -> bytes:
             item = tarfile.TarInfo(name)
             item.type, item.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             tar.addfile(item)
-        for name in SYSTEM:
-            if Path(name).is_symlink():
-                item = tarfile.TarInfo(name.lstrip("/"))
-                item.type, item.linkname = tarfile.SYMTYPE, os.readlink(name)
-                tar.addfile(item)
+        links = {name.lstrip("/"): os.readlink(name) for name in SYSTEM if Path(name).is_symlink()}
+        for name, target in (links | ({"false/python3": python} if python else {})).items():
+            item = tarfile.TarInfo(name)
+            item.type, item.linkname = tarfile.SYMTYPE, target
+            tar.addfile(item)
     return data.getvalue()
 
 
@@ -167,3 +199,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def network(daemon: Daemon, name: str) -> Iterator[None]:
+    """A network for containers, with no way out of it. Its addresses are no other test's."""
+    mark = os.getpid()
+    pool = {"Subnet": f"10.{64 + mark // 250 % 50}.{mark % 250}.0/24"}
+    made = daemon.client.create_network(name, driver="bridge", internal=True, ipam={"Driver": "default", "Config": [pool]})
+    try:
+        yield
+    finally:
+        daemon.client.remove_network(made["Id"])

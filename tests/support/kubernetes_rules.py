@@ -104,8 +104,10 @@ def defaulted(resource: str, body: Document) -> Document:
     return body
 
 
-def admitted(pod: Document, namespace: str, objects: Mapping[tuple[str, str, str], Document]) -> str:
-    """Reason why admission refuses the pod; empty if it does not."""
+def admitted(
+    pod: Document, namespace: str, objects: Mapping[tuple[str, str, str], Document], counted: Sequence[Document] = ()
+) -> str:
+    """Reason why admission refuses the pod; empty if it does not. `counted`: pods that are not there and count for quotas."""
     account = pod["spec"]["serviceAccountName"]
     if account != "default" and ("serviceaccounts", namespace, account) not in objects:
         return f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
@@ -113,6 +115,7 @@ def admitted(pod: Document, namespace: str, objects: Mapping[tuple[str, str, str
     if priority and ("priorityclasses", "", priority) not in objects:
         return f"no PriorityClass with name {priority} was found"
     pods = [item for (resource, where, _), item in objects.items() if (resource, where) == ("pods", namespace)]
+    pods += [item for item in counted if item["metadata"]["namespace"] == namespace]
     for (resource, where, name), quota in sorted(objects.items()):
         if (resource, where) != ("resourcequotas", namespace):
             continue

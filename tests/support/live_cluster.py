@@ -27,8 +27,15 @@ WAIT_SECONDS_MAX = 240.0
 """Only a hang takes as long: the start of a gang, of workers that import torch, costs a crowded machine a minute."""
 LATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
+"""Between two looks at this machine's own processes."""
+ASK_SECONDS = 0.2
+"""Between two questions to the cluster, most of which start a command: asking all the time would take the processors from what is
+waited for."""
 VICTIM_SECONDS_MAX = 180.0
 """A worker is there again some seconds after whatever was killed before."""
+COLD = {"TENUTO_WARM_ENVIRONMENTS_MAX": "0"}
+"""For agents whose trials import no framework, or that get none: nothing imports one ahead of need, which takes three seconds of
+a processor."""
 Done = subprocess.CompletedProcess[str]
 T = TypeVar("T")
 
@@ -55,10 +62,13 @@ class Node:
 class LiveCluster:
     """One data directory. `up` starts it, `down` stops it; `kill` ends one of its processes with SIGKILL."""
 
-    def __init__(self, directory: Path, cpu_slots: int = 2, inside: tuple[str, ...] = ()) -> None:
-        """`inside`: a command that runs `tenuto up`, in a mount namespace for example."""
+    def __init__(self, directory: Path, cpu_slots: int = 2, inside: tuple[str, ...] = (), *, warm: bool = True) -> None:
+        """`inside`: a command that runs `tenuto up`, in a mount namespace for example. `warm`: False for trials without a
+        framework, see COLD."""
         self.directory, self.cpu_slots, self._inside = directory, cpu_slots, inside
-        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
+        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory), **({} if warm else COLD)}
+        self._events: list[Event] = []
+        """Events that were read already: an event never changes, and tests ask for all of them again and again."""
 
     def cli(
         self,
@@ -216,7 +226,12 @@ class LiveCluster:
         return Client(Target.find(str(self.directory), None))
 
     def events(self, after: int = 0) -> list[Event]:
-        return [decode_event(body) for body in self.client().event_bodies(after)]
+        """Events after that position, up to the present head."""
+        if after:
+            return [decode_event(body) for body in self.client().event_bodies(after)]
+        read = self._events[-1].position if self._events else 0
+        self._events += [decode_event(body) for body in self.client().event_bodies(read)]
+        return [*self._events]
 
     def tail(self, count: int = 20) -> str:
         """The last events of the record in a line each, for the message of a test that failed."""
@@ -229,14 +244,14 @@ class LiveCluster:
         deadline = time.monotonic() + seconds_max
         while not what():
             assert time.monotonic() < deadline, f"it did not come within {seconds_max} s; the last events:\n{self.tail()}"
-            time.sleep(POLL_SECONDS)
+            time.sleep(ASK_SECONDS)
 
     def once(self, get: Callable[[], T], holds: Callable[[T], bool]) -> T:
         """The first value of `get` for which `holds` is true, or its last value at the time limit. Log lines and metrics are
         stored apart from the events, and may arrive after the event that ends their trial."""
         deadline = time.monotonic() + LATE_SECONDS_MAX
         while not holds(found := get()) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+            time.sleep(ASK_SECONDS)
         return found
 
     def log(self, what: str, *words: str, kind: str = "exp") -> str:
@@ -255,6 +270,6 @@ class LiveCluster:
                     return head
             except Exception as error:
                 problem = error
-            time.sleep(POLL_SECONDS)
+            time.sleep(ASK_SECONDS)
         said = f"no {count} new events after {after} within {seconds_max} s (last problem: {problem!r})"
         raise AssertionError(f"{said}; the last events:\n{self.tail()}")

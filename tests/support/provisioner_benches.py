@@ -36,6 +36,7 @@ else:
 assert os.environ["TENUTO_AGENT_ID"] == name and name in os.environ["TENUTO_JOIN_TOKEN"]
 (here / f"began-{name}-{os.getpid()}").touch()
 print("first\\nready\\n" + " ".join(sorted(key for key in os.environ if key.startswith(("TENUTO_", "SLURM_")))), flush=True)
+time.sleep(0.2)  # a kubelet does not keep the order of two streams
 ending = here / f"end-{name}"
 while not ending.exists():
     time.sleep(0.05)
@@ -54,6 +55,9 @@ def order(node_id: str = f"{POOL}-1", node_type: NodeType | None = None, *, secr
 
 class Bench(ABC):
     """One provider, with room for two nodes at once."""
+
+    keeps_logs = True
+    """What a node printed that was stopped can be read as long as the node is known."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,13 @@ def check(item: pytest.Item) -> None:
             pytest.fail(f"{lack} It was to be installed before this run.", pytrace=False)
         if lack:
             pytest.skip(lack)
+
+
+def package(name: str) -> None:
+    """Skips a module's tests where a package is missing. Unlike `pytest.importorskip` without importing it: each process of a run
+    reads all modules, and few processes run the tests of one framework, whose import takes seconds."""
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed.", allow_module_level=True)
 
 
 def slowest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:

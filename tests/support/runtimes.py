@@ -1,5 +1,5 @@
 """Runtimes of workers for the contract suite, and an agent that dies in the middle of a start:
-`runtimes.py KIND DIRECTORY CONTEXT SCRIPT` starts a run, prints its handle, and kills itself."""
+`runtimes.py KIND DIRECTORY CONTEXT SCRIPT` starts a run, prints its handle, and kills itself. Without SCRIPT it only prepares."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.docker import warm_container
 from tenuto.workers.agent.runtimes.docker.description import Limits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
@@ -25,7 +26,8 @@ from tenuto.workers.agent.runtimes.runtime import Handle, Runtime, Work
 from tests.support import docker_daemon
 from tests.support.control_plane import AGENT, make_assignment
 
-KINDS = ("process", "docker")
+warm_container.SHARES_TO_IMPORT = warm_container.SHARES  # on a busy machine, tests would wait for what others leave
+KINDS = ("process", "docker", "docker-warm")
 DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
 """Variable with the address of the tests' Docker daemon."""
 SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
@@ -33,13 +35,13 @@ SECRET_OF_THE_AGENT = "word-of-the-bus"
 TOKEN = "token-of-the-run"
 
 
-def make_runtime(kind: str, directory: Path, command: tuple[str, ...]) -> Runtime:
+def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_network: str = "host") -> Runtime:
     """A runtime of this kind that uses `directory`/agent as the agent's directory. `command`: run by workers in place of the
-    harness."""
+    harness. `gang_network`: of containers."""
     agent = directory / "agent"
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if kind == "docker":
-        return InImage(
+    if kind != "process":
+        return (InImage if kind == "docker" else InWarmImage)(
             Node(AGENT, agent),
             stores_of(str(directory / "shared"), ""),
             url=os.environ[DOCKER_URL],
@@ -47,9 +49,11 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...]) -> Runtim
             allowed=read_allowed(",".join(docker_daemon.mounts())),
             limits=Limits(),
             network="none",
+            gang_network=gang_network,
             account=find_account("nobody"),
             command=command,
             packages_directory=Path(os.environ[DOCKER_URL].removeprefix("unix://")).parent / "packages",
+            warm_containers_max=2 if kind == "docker-warm" else 0,
         )
     base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT}
     return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command)
@@ -63,6 +67,30 @@ class InImage(DockerRuntime):
 
     async def start(self, work: Work) -> Handle:
         return await super().start(in_image(work))
+
+
+class InWarmImage(InImage):
+    """Has a warm container ready for each run that may start in one."""
+
+    ahead = True
+
+    async def prepare(self, work: Work) -> None:
+        await super().prepare(work)
+        recipe = self.warm.recipe(
+            self._facts, in_image(work), *self._prepared[work.allocation_id], self.files(work.allocation_id)
+        )
+        self.fits = recipe is not None
+        if recipe is not None and self.ahead:
+            await self.warm.containers.make(recipe)
+
+    async def start(self, work: Work) -> Handle:
+        handle = await super().start(work)
+        assert not self.ahead or is_warm(handle) == self.fits, "it started cold"
+        return handle
+
+
+def is_warm(handle: Handle) -> bool:
+    return "/" in handle
 
 
 def in_image(work: Work) -> Work:
@@ -90,7 +118,8 @@ async def _die(kind: str, directory: Path, context: Path, script: str) -> None:
     await runtime.open()
     work = work_of(context)
     await runtime.prepare(work)
-    print(await runtime.start(work), flush=True)
+    handle = await runtime.start(work) if script else ""
+    print(handle, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -25,6 +25,11 @@ COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.05
 AGENT_MODULE = "tenuto.workers.agent"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
+JWT_PLUGINS = ("/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
+REST_ACCOUNT = "nobody"
+"""Account of slurmrestd and its jobs: it serves neither root nor the account of the controller."""
+REST_VERSIONS = "openapi/v0.0.37,openapi/v0.0.38"
+"""Without those of slurmdbd, which is not there."""
 CONFIGURATION = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -32,6 +37,7 @@ SlurmctldPort={port}
 AuthType=auth/munge
 AuthInfo=socket={directory}/munge/socket
 CredType=cred/munge
+{tokens}
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={directory}/state
@@ -58,6 +64,12 @@ PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=60
 def lack() -> str:
     """Packages of Debian that are missing; empty if there are all."""
     return "" if all(shutil.which(name, path=_path()) for name in PROGRAMS) else "There is no Slurm: make system-packages."
+
+
+def rest_lack() -> str:
+    """The same for its REST daemon with tokens."""
+    there = shutil.which("slurmrestd", path=_path()) and any(Path(place, "auth_jwt.so").exists() for place in JWT_PLUGINS)
+    return lack() or ("" if there else "There is no slurmrestd with JWT: make system-packages.")
 
 
 def why_not() -> str:
@@ -102,9 +114,30 @@ class Slurm:
         somebody = ("setpriv", f"--reuid={account}", "--regid=nogroup", "--clear-groups") if account else ()
         return self.run(*somebody, "sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
 
+    def rest(self, auth: str = "rest_auth/jwt") -> Path:
+        """Socket of the REST daemon, which is started if need be. It runs as an ordinary account, whose jobs it starts."""
+        place = self.directory / "rest"
+        socket = place / auth.rpartition("/")[2]
+        if not socket.exists():
+            place.mkdir(exist_ok=True)
+            shutil.chown(place, REST_ACCOUNT)
+            # With the variable tokens are passed on to the controller.
+            tokens = ("env", "SLURM_JWT=daemon") if auth == "rest_auth/jwt" else ("env",)
+            somebody = ("setpriv", f"--reuid={REST_ACCOUNT}", "--regid=nogroup", "--clear-groups")
+            self.start(
+                f"slurmrestd-{socket.name}", *somebody, *tokens, "slurmrestd", "-s", REST_VERSIONS, "-a", auth, f"unix:{socket}"
+            )
+            _until(self, socket.exists)
+        return socket
+
+    def token(self) -> str:
+        """As `scontrol` prints it, of the REST daemon's account."""
+        return self.run("scontrol", "token", f"username={REST_ACCOUNT}", "lifespan=3600")
+
     def empty(self) -> None:
         """Ends all jobs."""
-        _until(self, lambda: self.run("scancel", f"--user={os.geteuid()}") == "")
+        for account in (str(os.geteuid()), REST_ACCOUNT):
+            _until(self, lambda account=account: self.run("scancel", f"--user={account}") == "")  # type: ignore[misc]
         _until(self, lambda: self.run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(NODES))
 
     def printed(self) -> str:
@@ -150,6 +183,14 @@ class Slurm:
             f"\n{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in sorted(self.directory.glob("*.log"))
         )
 
+    def _has(self, process: psutil.Process) -> bool:
+        own = process.environ()
+        if str(self.directory) in (own.get("SLURM_CONF", "").rpartition("/")[0], own.get("TENUTO_SLURM_DIRECTORY")):
+            return True
+        if process.name() != "slurmstepd":  # which writes its title over its environment
+            return False
+        return any(Path(item.path).is_relative_to(self.directory) for item in process.open_files())
+
     def stop(self) -> None:
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
             self.run("scancel", "--full", "--signal=KILL", "--state=RUNNING")
@@ -159,8 +200,7 @@ class Slurm:
                     process.kill()
         for process in psutil.process_iter():  # a step's own process, and what it runs, are no children of the daemons
             with contextlib.suppress(psutil.Error):
-                own = process.environ()
-                if str(self.directory) in (own.get("SLURM_CONF", "").rpartition("/")[0], own.get("TENUTO_SLURM_DIRECTORY")):
+                if self._has(process):
                     process.kill()
         psutil.wait_procs(list(self.daemons.values()), timeout=10)
 
@@ -183,13 +223,17 @@ def slurm() -> Iterator[Slurm]:
         for name in NODES
     )
     path = directory / "slurm.conf"
-    path.write_text(CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes))
     (directory / "state").mkdir()
+    tokens = "" if rest_lack() else f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={directory}/state/jwt.key"
+    (directory / "state/jwt.key").write_bytes(os.urandom(32))
+    (directory / "state/jwt.key").chmod(0o600)
+    path.write_text(CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes, tokens=tokens))
     (directory / "jobs").mkdir()
     directory.chmod(0o755)
     (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints
     munge = directory / "munge"
     munge.mkdir()
+    munge.chmod(0o755)
     (munge / "key").write_bytes(os.urandom(128))
     (munge / "key").chmod(0o400)
     python = {"TENUTO_SLURM_PYTHON": sys.executable, "TENUTO_SLURM_DIRECTORY": str(directory)}

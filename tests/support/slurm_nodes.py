@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 from tenuto.embedded.process import choose_port
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, jobs
+from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
+from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import settings_of
 from tests.support.provisioner_benches import POOL, Bench, order
-from tests.support.slurm import Slurm
+from tests.support.slurm import REST_ACCOUNT, Slurm, ordinary_user
 
 
 class SlurmBench(Bench):
@@ -50,8 +57,57 @@ class SlurmBench(Bench):
 
     async def start_twice(self, wanted: Order) -> None:
         await self.provisioner().start([wanted])
-        settings = settings_of(self.provisioning(), NodeType())
-        options = jobs.options_of(self.cluster, POOL, wanted.node_id, str(self.directory), settings)
-        script = self.directory / "twice.sh"
-        script.write_text("#!/bin/bash\nsleep 600\n")
-        self.slurm.run("sbatch", *options, script)
+        self.submit(wanted.node_id, "#!/bin/bash\nsleep 600\n")
+
+    def submit(self, node_id: str, script: str, output: str = "/dev/null") -> None:
+        """A job of a node, past the provisioner."""
+        row = jobs.Row((node_id,))
+        comment = jobs.comment_of(self.cluster, POOL, row)
+        wanted = Submission(row.name, comment, output, script, settings_of(self.provisioning(), NodeType()))
+        file = self.directory / "job.sh"
+        file.write_text(script)
+        self.slurm.run("sbatch", *options_of(wanted), file)
+
+
+class RestBench(SlurmBench):
+    """By its REST daemon. Its jobs are of another account than the tests', which is given what the provisioner makes for them."""
+
+    def __init__(self, directory: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(directory, slurm)
+        self.secrets = slurm.directory / f"secrets-{self.cluster}"
+        self.secrets.mkdir(mode=0o700)
+        (self.secrets / "slurm.jwt").write_text(slurm.token())
+        if not ordinary_user():  # the tests' Python is root's alone
+            self.stand_in.write_text(self.stand_in.read_text().replace(sys.executable, "/usr/bin/python3"))
+        shutil.chown(directory, REST_ACCOUNT)
+        prepare = Places.prepare
+
+        def prepare_for_jobs(places: Places, texts: Mapping[str, str]) -> None:
+            prepare(places, texts)
+            for path in (directory / "nodes", *(directory / "nodes").rglob("*")):
+                shutil.chown(path, REST_ACCOUNT)
+
+        monkeypatch.setattr(Places, "prepare", prepare_for_jobs)
+
+    def provisioning(self, settings: dict[str, str] | None = None) -> Provisioning:
+        own = {"restd": f"http+unix://{self.slurm.rest()}", "restd_token": "slurm.jwt"}
+        return super().provisioning({**own, **(settings or {})})
+
+    def make(self, cluster: str, pool: str) -> Provisioner:
+        return SlurmProvisioner(cluster, pool, self.provisioning(), self.secrets)
+
+    def with_settings(self, settings: dict[str, str]) -> Provisioner:
+        return self.opens(SlurmProvisioner(self.cluster, POOL, self.provisioning(settings), self.secrets))
+
+    def broken(self) -> Provisioner:
+        return self.with_settings({"restd": "http+unix:///nowhere/socket"})
+
+    def submit(self, node_id: str, script: str, output: str = "/dev/null") -> None:
+        file = self.directory / "job.sh"
+        file.write_text(script)
+        row = jobs.Row((node_id,))
+        wanted = Submission(
+            row.name, jobs.comment_of(self.cluster, POOL, row), output, script, settings_of(self.provisioning(), NodeType())
+        )
+        somebody = ("setpriv", f"--reuid={REST_ACCOUNT}", "--regid=nogroup", "--clear-groups")
+        self.slurm.run(*somebody, "sbatch", *options_of(wanted), file)

@@ -23,6 +23,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import StreamFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.received import Report
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
@@ -67,6 +68,9 @@ class Service:
         self._clock = clock
         self._loop = ServiceLoop(TallyCore(), deadly, StreamFeed(log, bus), clock, settings, checks=True)
         self._ingress = Ingress("tracker", settings, bus, log.pool, self._receive)
+
+    def watched(self) -> Watched:
+        return self._loop.watched()
 
     async def run(self) -> None:
         await run_together(loop=self._loop.run(), ingress=self._ingress.run())

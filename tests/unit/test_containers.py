@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tenuto.schemas.config.environment import Environment, Mount
+from tenuto.schemas.config.environment import AllowedMount, Environment, Mount
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config
 from tenuto.services.scheduler.explain import explain
 from tenuto.workers.agent.outcome import name_end
 from tenuto.workers.agent.runtimes.docker import boot, images, packages
+from tenuto.workers.agent.runtimes.docker.credentials import BadCredentials, credentials_for, registry_of
 from tenuto.workers.agent.runtimes.docker.engine import Engine
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.mounts import Bind, read_allowed, user_binds
+from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
 from tenuto.workers.agent.runtimes.docker.words import out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, RuntimeUnavailable
 from tenuto.workers.agent.secret_masks import NO_MASK
@@ -55,10 +60,10 @@ def test_images_are_named_as_for_docker_and_nothing_is_written_that_was_not_give
 
 def test_mounts_are_those_that_the_operator_allows(tmp_path: Path) -> None:
     data, scratch, other = (tmp_path / name for name in ("data", "scratch", "other"))
-    for path in (data / "below", scratch / "below", other):
+    for path in (data / "below", data / "results" / "below", scratch / "below", scratch / "fixed", other):
         path.mkdir(parents=True)
     (data / "link").symlink_to(other)
-    allowed = read_allowed(f"{data}, {scratch}:rw,")
+    allowed = read_allowed(f"{data}, {scratch}:rw,{data}/results:rw,{scratch}/fixed,")
     own = [Bind(str(tmp_path / "run"), "/agent/runs/1", writable=True)]
 
     def binds(**mount: Any) -> list[Bind]:
@@ -67,10 +72,13 @@ def test_mounts_are_those_that_the_operator_allows(tmp_path: Path) -> None:
     assert binds(source=data / "below", target="/data") == [Bind(str(data / "below"), "/data")]
     assert binds(source=scratch, writable=True) == [Bind(str(scratch), str(scratch), writable=True)]
     assert binds(source=scratch) == [Bind(str(scratch), str(scratch))]
+    assert binds(source=scratch / "fixed") == [Bind(str(scratch / "fixed"), str(scratch / "fixed"))]
+    assert binds(source=data / "results") == [Bind(str(data / "results"), str(data / "results"))]
     for refused in (
         {"source": data, "writable": True},
         {"source": data / "link"},
         {"source": scratch / "below"},
+        {"source": data / "results" / "below"},
         {"source": scratch / "below", "writable": True},
         {"source": tmp_path},
         {"source": f"{data}-more"},
@@ -88,6 +96,104 @@ def test_mounts_are_those_that_the_operator_allows(tmp_path: Path) -> None:
         user_binds([Mount(source=str(data))], read_allowed(""), own)
 
 
+def test_a_pool_allows_mounts_within_what_the_operator_of_an_agent_allows(tmp_path: Path) -> None:
+    data, scratch = tmp_path / "data", tmp_path / "scratch"
+    for path in (data / "below", scratch):
+        path.mkdir(parents=True)
+
+    def may(operator: str, pool: Sequence[str] | None, source: Path, *, writable: bool = False) -> bool:
+        listed = None if pool is None else [AllowedMount(path=p.removesuffix(":rw"), writable=p.endswith(":rw")) for p in pool]
+        with contextlib.suppress(EnvironmentUnusable):
+            return bool(user_binds([Mount(source=str(source), writable=writable)], read_allowed(operator), (), listed))
+        return False
+
+    outer = f"{data},{scratch}:rw"
+    assert may(outer, None, data / "below"), "a pool that says nothing takes nothing away"
+    assert not may(outer, (), data)
+    assert may(outer, [f"{data}/below"], data / "below")
+    assert not may(outer, [f"{data}/below"], data)
+    assert not may(outer, [str(scratch)], scratch, writable=True)
+    assert may(outer, [f"{scratch}:rw"], scratch, writable=True)
+    for listed in (["/etc"], ["/etc:rw"], [str(tmp_path)]):
+        assert not may(outer, listed, Path("/etc")), "who controls the services alone gets nothing more"
+    assert not may("", [str(data)], data)
+    assert not may("pool", None, data)
+    assert may("pool", [str(data)], data / "below")
+    assert not may("pool", [str(data)], data, writable=True)
+    assert may(f"pool,{scratch}", None, scratch)
+    assert not may(f"pool,{scratch}", [str(data)], scratch)
+
+
+def test_limits_of_processes_are_read_as_docker_has_them() -> None:
+    read = [limit.described() for limit in read_ulimits("nofile=1024:4096, memlock=-1,stack=unlimited,")]
+    assert read == [
+        {"Name": "nofile", "Soft": 1024, "Hard": 4096},
+        {"Name": "memlock", "Soft": -1, "Hard": -1},
+        {"Name": "stack", "Soft": -1, "Hard": -1},
+    ]
+    assert read_ulimits("") == ()
+    for wrong in (
+        "nofile",
+        "files=1",
+        "nofile=x",
+        "nofile=2:1",
+        "nofile=-1:5",
+        "nofile=1,nofile=2",
+        "nofile=1:2:3",
+        "nofile=9" * 9,
+    ):
+        with pytest.raises(RuntimeUnavailable, match="TENUTO_DOCKER_ULIMITS has"):
+            read_ulimits(wrong)
+
+
+def test_credentials_are_found_for_the_registry_of_an_image() -> None:
+    plain = '{"username": "olga", "password": "word"}'
+    login = {"username": "olga", "password": "word"}
+    file = json.dumps(
+        {
+            "auths": {
+                "https://index.docker.io/v1/": {"auth": base64.b64encode(b"olga:word").decode()},
+                "r.example.com:5000": {"username": "a", "password": "b"},
+                "https://ghcr.io": {"identitytoken": "t"},
+                "kept.example.com": {},
+            },
+            "credsStore": "desktop",
+        }
+    )
+    assert credentials_for("r.example.com/x:1", plain) == login
+    assert credentials_for("python", file) == credentials_for("docker.io/team/x", file) == login
+    assert credentials_for("r.example.com:5000/x", file) == {"username": "a", "password": "b"}
+    assert credentials_for("ghcr.io/x/y", file) == {"identitytoken": "t"}
+    assert credentials_for("r.example.com/x", file) is None
+    bound = '{"username": "olga", "password": "word", "registry": "r.example.com"}'
+    assert credentials_for("r.example.com/x", bound) == login
+    assert credentials_for("evil.example.com/x", bound) is None, "it is sent to no other registry"
+    for wrong in ("olga:word", "[]", "{}", '{"username": "olga"}', '{"auths": 1}', '{"username": 1, "password": "word"}',
+                  '{"auths": {"r.example.com": {"auth": "???word"}}}', '{"auths": {"r.example.com": null}}'):  # fmt: skip
+        with pytest.raises(BadCredentials) as error:
+            credentials_for("r.example.com/x", wrong)
+        assert "word" not in str(error.value).replace("password", "").replace("PASSWORD", "")
+    with pytest.raises(BadCredentials, match="gave that to a program"):
+        credentials_for("kept.example.com/x", file)
+    assert [registry_of(name) for name in ("x", "a/b", "localhost/x", "h:1/x", "docker.io/x", "[::1]:5000/x")] == [
+        "docker.io", "docker.io", "localhost", "h:1", "docker.io", "[::1]:5000"
+    ]  # fmt: skip
+
+
+def test_a_password_in_a_configuration_is_refused_and_not_repeated() -> None:
+    for given in ("{username: olga, password: hush-hush}", "{auth: hush-hush}"):
+        with pytest.raises(ConfigError) as error:
+            parse_config(CONFIG % f"{{image: x, registry_auth: {given}}}")
+        assert "tenuto secret set" in str(error.value)
+        assert "hush-hush" not in str(error.value)
+    with pytest.raises(ConfigError, match="registry_auth is for a container"):
+        parse_config(CONFIG % "{registry_auth: mine}")
+    with pytest.raises(ConfigError, match="read_only is for a container"):
+        parse_config(CONFIG % "{read_only: true}")
+    environment = parse_config(CONFIG % "{image: x, registry_auth: mine, secrets: {KEY: other}}").environment
+    assert environment.secret_references == {"mine", "other"}
+
+
 class Registry:
     """Stands in for the daemon: images of the node, and what each pull brings."""
 
@@ -97,7 +203,10 @@ class Registry:
     async def image(self, name: str) -> Mapping[str, Any] | None:
         return self.found
 
-    async def pull(self, name: str) -> None:
+    async def image_ids(self) -> set[str]:
+        return {str(self.found["Id"])} if self.found else set()
+
+    async def pull(self, name: str, credentials: object = None, wanted: object = None) -> None:
         self.asked += 1
         brought = self.pulls.pop(0)
         if isinstance(brought, OSError):
@@ -105,7 +214,7 @@ class Registry:
         self.found = brought
 
     async def resolve(self, **environment: Any) -> Image:
-        return await Images(cast(Engine, self)).resolve(Environment.model_validate(environment))
+        return await Images(cast(Engine, self), Path("/no/notes")).resolve(Environment.model_validate(environment))
 
 
 async def test_images_are_pulled_as_asked_and_resolved_to_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +231,7 @@ async def test_images_are_pulled_as_asked_and_resolved_to_a_digest(monkeypatch: 
     assert (await registry.resolve(image="h:1/x/y:1", pull="never")).resolved == f"h:1/x/y:1@{DIGEST}"
     for problem, asked in (("pull access denied", 1), ("connection refused", 3)):
         registry = Registry(*[OSError(problem)] * 3)
-        with pytest.raises(EnvironmentUnusable, match=f"The image x cannot be pulled: {problem}. Check its name"):
+        with pytest.raises(EnvironmentUnusable, match=f"The image x cannot be pulled: {problem}. Check its name.*registry_auth"):
             await registry.resolve(image="x")
         assert registry.asked == asked
     registry = Registry()

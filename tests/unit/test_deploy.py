@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tenuto.kernel import certificates
 from tenuto.kernel.settings import Settings
 from tests.support.live_cluster import ROOT
 
@@ -21,10 +22,10 @@ MODULES = {
     "relay": "src/tenuto/kernel/relay.py",
     **{name: f"services/{name}" for name in ("searcher", "scheduler", "launcher", "tracker", "gateway")},
 }
-NOT_NEEDED = {"stores_file", "anchor_targets", "anchor_key_file", "database_owner_url"}
+NOT_NEEDED = {"anchor_targets", "anchor_key_file", "database_owner_url"}
 NOT_NEEDED |= {"rest_cert_file", "rest_key_file", "rest_tls_host", "nats_ca_file"}
-"""Without the first there is only the shared store, without the next two nothing is noted elsewhere; migrations have a container
-of their own. The last are of TLS, which a proxy speaks before this cluster, whose network is its own."""
+"""Without the first two nothing is noted elsewhere; migrations have a container of their own. The last are of TLS, which a proxy
+speaks before this cluster, whose network is its own."""
 
 
 def asked_for(path: Path) -> set[str]:
@@ -101,3 +102,30 @@ def test_the_account_of_users_code_has_no_way_to_what_others_submitted() -> None
     assert "--uid 1000 --gid 1000 tenuto " in image
     assert COMPOSE["services"]["agent"]["user"] == "root"
     assert environment("agent")["TENUTO_WORKER_USER"] == "tenuto-worker"
+
+
+def test_the_image_is_made_of_what_is_copied_into_it_alone() -> None:
+    """Else a developer's virtual environment would be sent to the daemon with each build."""
+    image = (ROOT / "deploy/Dockerfile").read_text()
+    copied = {source for line in re.findall(r"^COPY (.+)$", image, re.MULTILINE) for source in line.split()[:-1]}
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert ignored[0] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+
+
+def test_machines_join_where_the_second_file_is_given_too() -> None:
+    """Gateway and bus are published with TLS, and what the gateway tells machines is where they are."""
+    more: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.join.yaml").read_text())
+    assert more["services"].keys() - {"certificate"} <= COMPOSE["services"].keys()
+    given = more["services"]["gateway"]["environment"]
+    assert given.keys() <= {f"TENUTO_{item.name.upper()}" for item in fields(Settings)}
+    for service, port in (("nats", 4222), ("gateway", 8080)):
+        assert more["services"][service]["ports"] == [f"${{TENUTO_LISTEN_ADDRESS:?}}:{port}:{port}"]
+        assert "tls:/tls:ro" in more["services"][service]["volumes"]
+    assert given["TENUTO_NATS_PUBLIC_URL"] == "tls://${TENUTO_LISTEN_ADDRESS:?}:4222"
+    assert given["TENUTO_PUBLIC_URL"] == "https://${TENUTO_LISTEN_ADDRESS:?}:8080"
+    assert all(value.startswith("/tls/") for name, value in given.items() if name.endswith("_FILE"))
+    configuration = (ROOT / "deploy/nats.join.conf").read_text()
+    assert 'include "nats.conf"' in configuration
+    assert "/tls" in (ROOT / "deploy/Dockerfile").read_text(), "its volume belongs to the account that makes the certificate"
+    assert more["services"]["certificate"]["command"][0] == certificates.__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,14 @@ def commands(text: str) -> Iterator[str]:
                 yield re.split(r"\s#|\s\s\s|[|<>]|&&", found[1])[0]
 
 
+@cache
+def command_line() -> Any:
+    """Made once: `typer` takes longer for it than all documents take to read."""
+    return typer.main.get_command(app)
+
+
 def problem(words: Sequence[str]) -> str:
-    node: Any = typer.main.get_command(app)
+    node = command_line()
     rest = list(words)
     while hasattr(node, "commands") and rest and not rest[0].startswith("-"):
         if rest[0] not in node.commands:

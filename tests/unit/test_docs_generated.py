@@ -21,7 +21,14 @@ from tenuto.schemas.config import ExperimentConfig
 ROOT = Path(__file__).parents[2]
 
 
-DOCUMENTS = ["experiment-config.schema.json", "events.schema.json", "asyncapi.json", "settings.md", "experiment-config.md"]
+DOCUMENTS = [
+    "experiment-config.schema.json",
+    "events.schema.json",
+    "asyncapi.json",
+    "settings.md",
+    "metrics.md",
+    "experiment-config.md",
+]
 
 
 def generator() -> ModuleType:

@@ -96,6 +96,18 @@ def test_what_looks_like_a_secret_is_refused(settings: dict[str, str]) -> None:
         assert next(iter(settings.values())) not in str(refused.value).replace("next", "")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"labels": (label,)} for label in ("rack", "=7", "rack=", "a=1,b=2", "a=\n", "a=1\nb=2", "a=\x1b[2J")] + [{"slots": 10_000}],
+)
+def test_types_whose_agents_would_not_start_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="Type of nodes default: a") as refused:
+        World().provision(Provisioning(provisioner="slurm", node_types=(NodeType(**changes),)))
+    assert str(refused.value).isprintable()
+    world = World()
+    assert world.provision(Provisioning(provisioner="slurm", node_types=(NodeType(labels=("rack=7", "a=b=c")),)))
+
+
 def test_names_of_files_with_keys_are_no_secrets() -> None:
     world = World()
     assert world.provision(SLURM.model_copy(update={"settings": {"key": "id_ed25519", "image_pull_secrets": "regcred"}}))
@@ -170,3 +182,7 @@ def test_what_a_pool_lacks_is_told_in_a_line_for_each_kind() -> None:
         "no room for more nodes now"
     ]
     assert lacking({"standings": [], "wanted": [demand]}) == ["wanted: 3 x 8 slots, first for experiment 7"]
+    told = {"node_id": "gpus-1", "words": "Unschedulable: 1 Insufficient nvidia.com/gpu."}
+    assert lacking({"standings": [], "wanted": [], "coming": [told]}) == [
+        "node gpus-1: Unschedulable: 1 Insufficient nvidia.com/gpu."
+    ]

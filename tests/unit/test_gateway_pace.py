@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.services.gateway.rest.pace import Pace
+from tenuto.services.gateway.rest.pace import Pace, StandingPace
 
 PAUSES = st.lists(st.floats(0, 3), min_size=1, max_size=200)
 
@@ -57,3 +57,12 @@ def test_senders_are_forgotten_and_the_busiest_last() -> None:
 def test_no_limit(rate: float) -> None:
     pace = Pace(rate)
     assert not any(pace.take("ada", 0.0) for _ in range(1_000))
+
+
+def test_a_stranger_uses_up_neither_an_agents_questions_nor_more_than_its_address_has() -> None:
+    pace = StandingPace()
+    assert sum(not pace.take("192.0.2.1", "node", 0.0) for _ in range(100)) == 20
+    assert pace.take("192.0.2.1", "node", 0.0) > 0
+    assert pace.take("192.0.2.2", "node", 0.0) == 0.0
+    assert sum(not pace.take("192.0.2.1", f"guess-{number}", 0.0) for number in range(1_000)) < 200
+    assert pace.take("192.0.2.1", "node", 60.0) == 0.0

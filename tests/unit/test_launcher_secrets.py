@@ -43,7 +43,8 @@ class Table:
 
 @pytest.fixture
 def assignments(monkeypatch: pytest.MonkeyPatch) -> Assignments:
-    environment = CONFIG.environment.model_copy(update={"secrets": {"API_KEY": "olga/key"}})
+    given = {"image": "r.example.com/x", "secrets": {"API_KEY": "olga/key"}, "registry_auth": "olga/registry"}
+    environment = CONFIG.environment.model_copy(update=given)
     monkeypatch.setattr("tests.support.launcher_driver.CONFIG", CONFIG.model_copy(update={"environment": environment}))
     driver = Driver()
     driver.join()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeStarted
+from tenuto.schemas.sentences import sentence
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
 from tenuto.services.launcher.policies.provisioning.orders import provided, wanted_orders
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
@@ -49,6 +51,18 @@ def test_an_idle_node_is_given_back_stopped_and_forgotten() -> None:
     assert [type(data) for data in run.look()] == [NodeEnded]
     assert run.phases() == {}
     assert run.look(ended=(1,)) == []
+
+
+def test_a_node_with_another_installation_makes_way_when_nothing_runs_on_it_also_within_the_minimum() -> None:
+    run = served(count=2, nodes_min=2)
+    item = run.grant(2)
+    seen = tuple(SeenNode(f"gpus-{number}", f"i-{number}", "running", "", True) for number in (1, 2))
+    decided = run.command(LookAtNodes, "gpus", run.pool.generation, seen, ())
+    assert released(decided) == {1: "outdated"}
+    assert requested(decided) == ["one"], "the minimum is kept by a new one"
+    assert run.command(LookAtNodes, "gpus", run.pool.generation, seen, ()) == []
+    run.leave(item, 2)
+    assert released(run.command(LookAtNodes, "gpus", run.pool.generation, seen, ())) == {2: "outdated"}
 
 
 def test_work_ends_idleness_and_a_released_node_is_never_used_again() -> None:
@@ -192,6 +206,20 @@ def test_an_agent_that_says_that_it_ends_gives_its_node_back() -> None:
     assert [type(data) for data in run.look(ended=(1,))] == [NodeEnded]
 
 
+def test_a_notice_of_the_provider_is_the_reason_on_record() -> None:
+    run = served(2)
+    run.join(2, leaving="now", notice="the instance was preempted")
+    [data] = [data for data in run.join(2, gone=True) if isinstance(data, NodeReleased)]
+    assert "its provider gave notice (the instance was preempted), after" in said(NodeReleased.TYPE, data)
+    run.join(1, leaving="now", notice="the instance was preempted")
+    [lost] = [data for data in run.look(ended=(1,)) if isinstance(data, NodeFailed)]
+    assert "its provider had given notice (the instance was preempted)." in said(NodeFailed.TYPE, lost)
+
+
+def said(about: str, data: EventData) -> str:
+    return sentence(about, data.model_dump(mode="json"), "service:launcher/1")
+
+
 def test_lowered_limits_give_back_what_loses_least() -> None:
     run = served(4)
     run.grant(1)
@@ -214,6 +242,30 @@ def test_nodes_that_cannot_serve_the_next_gang_make_room_for_it() -> None:
     assert released(run.pass_time(100)) == {}, "one leaves already"
     run.lose(2)
     assert requested(run.look((1,))) == ["large"]
+
+
+def test_kept_nodes_make_room_and_are_not_requested_again_meanwhile() -> None:
+    kept, large = {**ONE, "cost_per_hour": 1.0}, {"name": "large", "slots": 8, "cost_per_hour": 3.0}
+    run = NodesDriver(node_types=[kept, large], nodes_min=2, cost_per_hour_max=4.0)
+    run.pass_time(0)
+    run.start(1, 2)
+    run.want(demand(8, locality="agent"))
+    decided = run.pass_time(300)
+    assert (released(decided), requested(decided)) == ({2: "makes_room"}, [])
+    assert run.pass_time(10) == []
+    run.lose(2)
+    assert requested(run.look((1,))) == ["large"], "it counts for the minimum, too"
+
+
+def test_room_is_not_made_of_nodes_that_come_for_those_ahead() -> None:
+    near, apart = {**ONE, "slots": 2, "device": "T4", "labels": ["rack=1"]}, {"name": "apart", "slots": 4, "device": "H100"}
+    run = NodesDriver(node_types=[near, apart], nodes_max=3)
+    asked = requested(run.want(demand(1, device="h100"), demand(5, locality="rack")))
+    assert asked == ["apart"], "three more for the second would be too many"
+    assert run.pass_time(700) == []
+    assert run.pass_time(0) == []
+    decided = run.want(demand(5, locality="rack"), demand(1, device="h100"))
+    assert released(decided) == {1: "makes_room"}, "nobody ahead counts on it now"
 
 
 def test_nodes_of_another_provisioner_are_given_back_and_found_until_they_end() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from tenuto.cli.errors import CliError
+from tenuto.cli.picture import draw
 from tenuto.kernel.optional import EXTRAS, USED_BY, NotInstalled, needed
 from tests.support.import_graph import ROOT, imported_at_once, modules
 
@@ -63,3 +66,9 @@ def test_who_lacks_one_is_told_how_it_comes(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(NotInstalled, match=r"matplotlib cannot be imported .*; install it: pip install 'tenuto\[pictures\]'$"):
         needed("matplotlib")
+
+
+def test_a_picture_of_slots_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(CliError, match=r"A picture needs a package: .* pip install 'tenuto\[pictures\]'\.$"):
+        draw([], Path("slots.png"), "")

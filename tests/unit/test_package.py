@@ -16,7 +16,8 @@ import tenuto
 from tenuto.version import __version__
 from tests.support.import_graph import ROOT, imported, modules
 
-ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", "tenuto.services.launcher.adapters.provisioners.ssh.host"}
+HOST = "tenuto.services.launcher.adapters.provisioners.ssh.host"
+ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install"}
 """Modules started by name or sent to other machines; besides every `__main__`, and the modules of the top that users import."""
 PUBLIC = re.compile(r"tenuto(\.[a-z_]+)?")
 NAMED = re.compile(r"[\"'](tenuto\.[a-z_.]+)[:\"']")

@@ -97,6 +97,18 @@ def test_a_continuation_refuses_what_would_make_other_trials() -> None:
         assert refused.value.path == path
 
 
+def test_a_continuation_may_go_into_an_image_and_out_of_it_again() -> None:
+    variables = {"variables": {"WORD": "here"}}
+    within = {"image": "python:3.11", "pull": "never", "mounts": ["/data"]}
+    inside = derive.continuation({**recorded(), "environment": variables}, 3, 7, {"environment": within})
+    assert inside["environment"] == within | variables
+    outside = derive.continuation(inside, 4, 7, derive.nested({"environment.image": None}))
+    assert ExperimentConfig.model_validate(outside).environment.variables == variables["variables"]
+    for path in ("environment.variables.WORD", "environment.secrets.KEY"):
+        with pytest.raises(OverrideError):
+            derive.continuation(inside, 4, 7, derive.nested({path: "there"}))
+
+
 def test_names_do_not_grow_with_each_generation() -> None:
     first = derive.fork(recorded(name="x" * 256), 3, 7, {})
     assert len(first["name"]) <= 256

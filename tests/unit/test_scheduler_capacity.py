@@ -64,6 +64,15 @@ def test_of_a_gang_that_may_be_anywhere_only_the_missing_slots_are_wanted() -> N
     assert last(driver)[1].locality == "agent"
 
 
+def test_workspaces_are_told_apart_where_costs_are_limited_by_workspace() -> None:
+    driver = Driver()
+    driver.feed(provisioned(), submitted(1, workspace="vision"), submitted(2, workspace="audio"))
+    driver.feed(*requested(1, *range(1, 60)), *requested(2, 1))
+    assert [(item.workspace, item.count) for item in last(driver)] == [("vision", 40)], "as many as nodes could hold"
+    driver.feed(provisioned().model_copy(update={"workspace_cost_per_hour_max": {"*": 1.0}}))
+    assert [(item.workspace, item.count) for item in last(driver)] == [("vision", 40), ("audio", 1)]
+
+
 def test_slots_that_are_being_freed_for_a_gang_are_not_wanted() -> None:
     driver = Driver()
     driver.feed(provisioned(), joined("a", 4), submitted(1, slots=4, priority=60), *requested(1, 1))
@@ -180,6 +189,18 @@ class AnyProvisionedPool(AnyPolicy):
             known, pool = state.provisioned[name], state.pools.get(name)
             assert known.wanted == (_demands(state, pool, known) if pool is not None else ())
         assert capacity.plan(state) == []
+
+
+def test_where_a_gang_is_wanted_follows_from_which_pools_have_a_provisioner() -> None:
+    driver = Driver()
+    driver.feed(provisioned("other"), joined("a", 1), joined("b", 1, pool="other"))
+    driver.feed(submitted(1, slots=4, fallback_pools=["other"]), *requested(1, 1))
+    assert [item.count for item in last(driver, "other")] == [1]
+    assert capacity.plan(driver.state) == [], "what it found is remembered from here"
+    driver.feed(provisioned("default"))
+    assert ([item.count for item in last(driver)], last(driver, "other")) == ([1], ())
+    driver.feed(provisioned("default", kind="static"))
+    assert [item.count for item in last(driver, "other")] == [1]
 
 
 TestAnyProvisionedPool = AnyProvisionedPool.TestCase

@@ -96,10 +96,10 @@ def test_kinds_of_refusals(words: str, kind: str) -> None:
 
 def test_what_is_read_from_squeue() -> None:
     lines = [
-        f"12|PENDING|Resources||{jobs.comment_of('c/1', 'gpu', 'gpu-1')}",
-        f"13|RUNNING|None|n7|{jobs.comment_of('c/1', 'gpu', 'gpu-2')}",
-        f"14|CANCELLED|None||{jobs.comment_of('c/1', 'gpu', 'gpu-3')}",
-        f"15|NEWSTATE|None||{jobs.comment_of('c/1', 'gpu', 'gpu-4')}",
+        f"12|PENDING|Resources||{jobs.comment_of('c/1', 'gpu', jobs.Row(('gpu-1',)))}",
+        f"13|RUNNING|None|n7|{jobs.comment_of('c/1', 'gpu', jobs.Row(('gpu-2',)))}",
+        f"14|CANCELLED|None||{jobs.comment_of('c/1', 'gpu', jobs.Row(('gpu-3',)))}",
+        f"15|NEWSTATE|None||{jobs.comment_of('c/1', 'gpu', jobs.Row(('gpu-4',)))}",
         "16|RUNNING|None|n1|my own | words",
         "17|RUNNING|None|n1|(null)",
         "slurm says something",

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -24,19 +23,23 @@ from tenuto.kernel.account import PASSING
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.private_files import private
-from tenuto.kernel.settings import Settings
+from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.storage.definitions import DEFINITIONS
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Leaving, Slot
+from tenuto.schemas.offers import WORD_CHARACTERS_MAX
+from tenuto.schemas.text import visible
 from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
 from tenuto.workers.agent.change_signal import obey_cancellation
+from tenuto.workers.agent.checked_settings import AgentError, check_numbers, check_offer, host_of, labels_of, required
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
 from tenuto.workers.agent.departure import BadEnd, Departure
 from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch, database_problem
+from tenuto.workers.agent.end_notices import EndNotices
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.node import Node
@@ -55,10 +58,10 @@ STOP_GRACE_SECONDS_MAX = 8.0
 """Time that workers get to save when the agent is told to stop; the supervisor of the agent waits a little longer than this."""
 FLUSH_SECONDS_MAX = 2.0
 """Longest wait, when stopping, for the last reports to be committed. Others stay in the spool for the next start."""
-
-
-class AgentError(RuntimeError):
-    """The agent cannot run; `str(error)` says why and what to do."""
+GONE_SECONDS_MAX = 5.0
+"""Longest time in which the launcher is told that the agent ends; after half a lease there is little to gain from it."""
+GONE_SECONDS_BETWEEN = 0.5
+"""Longest pause before the launcher is told again: most writes of the record take milliseconds."""
 
 
 class AgentApp:
@@ -76,14 +79,15 @@ class AgentApp:
     ) -> None:
         """`command`: run instead of our own harness; then workers never start warm. Raises AgentError if a setting is missing,
         and NoSlots. `on_refused` is called when the bus refuses the agent's user."""
-        self._directory = Path(_required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
+        self._directory = Path(required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
         self._shared = Path(settings.shared_directory).absolute() if settings.shared_directory else None
         self._stores = stores_of(str(self._shared or ""), settings.stores_file)
         self._told = asyncio.Event()
         """Set by the first assignments: what the launcher tells beside them is known."""
         self._settings, self._clock, self._on_refused = settings, clock, on_refused
+        check_numbers(settings)
         try:
-            address, interface = find_interface(settings.network_interface, _host(settings.nats_url))
+            address, interface = find_interface(settings.network_interface, host_of(settings.nats_url))
         except NoInterface as error:
             raise AgentError(str(error)) from error
         self._node = Node(
@@ -95,10 +99,12 @@ class AgentApp:
             raise AgentError(str(error)) from error
         try:
             self.departure = Departure(settings, clock)
-        except BadEnd as error:
+            self._end_notices = EndNotices(settings, self.departure, clock) if settings.end_notice else None
+        except (BadEnd, SettingsError) as error:
             raise AgentError(str(error)) from error
-        self._labels = _labels(settings.agent_labels)
+        self._labels = labels_of(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
+        check_offer(settings.pool, self.runtime.slots, self._labels)
         self._spare_heart = SpareHeartbeat(settings, self._node.agent_id)
         self._seldom = Seldom(logger)
         self._lock: IO[str] | None = None
@@ -165,6 +171,12 @@ class AgentApp:
 
     async def run(self) -> None:
         """Runs until cancelled. The bus may be unreachable: workers go on, and their reports wait on disk."""
+        if self._end_notices is None:
+            await self._serve()
+        else:
+            await run_together(serving=self._serve(), end_notices=self._end_notices.run())
+
+    async def _serve(self) -> None:
         self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}", self._on_refused)
         bus = self._bus
         await bus.subscribe(subjects.assign(self._node.agent_id), cb=self._on_assign)
@@ -187,14 +199,20 @@ class AgentApp:
         await self.departure.over(lambda: self.manager.allocations)
 
     async def say_gone(self) -> None:
-        """Tells the launcher that the agent ends, so that nobody waits for the end of its lease. `run` may have ended."""
+        """Tells the launcher that the agent ends, so that nobody waits for the end of its lease: until that is on record, for
+        GONE_SECONDS_MAX at most. `run` may have ended."""
         if self._bus is None:
             return
-        heartbeat = self._heartbeat().model_copy(update={"gone": True})
-        with contextlib.suppress(NatsError, OSError):
-            await self._bus.request(
-                subjects.heartbeat(self._node.agent_id), heartbeat.to_json(), timeout=self._settings.heartbeat_seconds
-            )
+        heartbeat = self._heartbeat().model_copy(update={"gone": True}).to_json()
+        subject, seconds = subjects.heartbeat(self._node.agent_id), self._settings.heartbeat_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GONE_SECONDS_MAX):
+                while True:
+                    with contextlib.suppress(NatsError, OSError, ValidationError):
+                        answer = HeartbeatReply.from_json((await self._bus.request(subject, heartbeat, timeout=seconds)).data)
+                        if answer.error or answer.assignments is not None:
+                            return
+                    await asyncio.sleep(min(seconds, GONE_SECONDS_BETWEEN))
 
     async def leave(self) -> None:
         """Ends all workers after `lost`. Whatever can still be written and reported is."""
@@ -299,15 +317,17 @@ class AgentApp:
             agent_id=self._node.agent_id,
             spool_id=self._spool.id,
             pool=self._settings.pool,
-            host=os.uname().nodename,
+            host=visible(os.uname().nodename)[:WORD_CHARACTERS_MAX],
             version=self._version,
             slots=self.runtime.slots,
             labels=self._labels,
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             runtimes=self.runtime.names,
+            unlimited=self.runtime.unlimited,
             allocations=self.manager.allocations,
             leaving=self.departure.leaving,
             leaves_at_us=self.departure.leaves_at_us,
+            notice=self.departure.notice,
             launcher_sequence=self._spool.last("launcher"),
             backlog=self._spool.backlog(),
         )
@@ -324,25 +344,3 @@ class AgentApp:
 
 def _open_lock(path: Path) -> IO[str]:
     return open(path, "a", opener=private)
-
-
-def _labels(text: str) -> tuple[str, ...]:
-    labels = tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
-    for label in labels:
-        key, equals, value = label.partition("=")
-        if not (key and equals and value):
-            raise AgentError(f"TENUTO_AGENT_LABELS has {label!r}, but each label must be key=value, such as rack=7,disk=fast.")
-    return labels
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        raise AgentError(f"TENUTO_NATS_URL has {url!r}, but must be a URL such as nats://127.0.0.1:4222.") from None
-
-
-def _required(value: str, variable: str) -> str:
-    if not value:
-        raise AgentError(f"{variable} is not set; give the directory.")
-    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 
 class Changed:
@@ -18,6 +19,13 @@ class Changed:
     def notify(self) -> None:
         event, self._event = self._event, asyncio.Event()
         event.set()
+
+
+async def within(changed: asyncio.Event, seconds: float) -> None:
+    """Waits for the event, or for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await changed.wait()
 
 
 def obey_cancellation() -> None:

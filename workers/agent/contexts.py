@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import shutil
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING
+from tenuto.kernel.archives import extract_all
+from tenuto.kernel.trees import remove_tree
 from tenuto.workers.agent.archives import Archives, ContextUnavailable
 
 CONTEXTS_KEPT_MAX = 50
@@ -48,12 +49,12 @@ class Contexts:
             paths = sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
             for path in paths[CONTEXTS_KEPT_MAX:]:
                 if path.name not in keep:
-                    shutil.rmtree(path, ignore_errors=True)
+                    remove_tree(path)
 
 
 def _unpack(archive: Path, path: Path, *, for_others: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
+    remove_tree(temporary)
     try:
         temporary.mkdir(parents=True)
         with archive.open("rb") as file:
@@ -64,7 +65,7 @@ def _unpack(archive: Path, path: Path, *, for_others: bool) -> None:
                 raise ContextUnavailable(f"{archive} is damaged: its SHA-256 is {digest.hexdigest()}, not {path.name}.")
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:gz") as tar:
-                tar.extractall(temporary, filter="data")  # refuses paths outside the directory, and devices
+                extract_all(tar, temporary)
         if for_others:
             path.parent.chmod(PASSING)
             _open_for_reading(temporary)
@@ -72,7 +73,7 @@ def _unpack(archive: Path, path: Path, *, for_others: bool) -> None:
     except (OSError, tarfile.TarError, EOFError) as error:
         raise ContextUnavailable(f"The model directory cannot be unpacked from {archive}: {error}.") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_tree(temporary)
 
 
 def _open_for_reading(directory: Path) -> None:

@@ -1,7 +1,8 @@
 """The end of an agent's time: when nothing new may begin on it, when what runs has to save, and when the agent ends.
 
 An agent that a batch system started (Slurm, or whatever gives machines for a time) knows when it will be killed. Its heartbeats
-announce that in two steps, `soon` and `now`; a step is never taken back.
+announce that in two steps, `soon` and `now`; a step is never taken back. An agent on a machine of a cloud learns it while it runs
+(`end_notices`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ SIGNAL_SECONDS_MAX = 20.0
 setting says otherwise: Slurm kills 30 s after its signal (KillWait)."""
 STOP_SECONDS = 10.0
 """Part of the time to save that is kept for the agent's own end, should workers not have left by then."""
+NOTICE_SECONDS_MIN = 30.0
+"""Least time that a notice of the machine's provider is taken to leave, whatever the clocks of both say: the machine still runs,
+so it is worth the try to save."""
 STEPS: tuple[Leaving, ...] = ("", "soon", "now")
 
 
@@ -37,7 +41,7 @@ class BadEnd(ValueError):
 
 
 class Departure:
-    """Announced to the launcher with each heartbeat (`leaving`, `leaves_at_us`)."""
+    """Announced to the launcher with each heartbeat (`leaving`, `leaves_at_us`, `notice`)."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         """Raises BadEnd."""
@@ -46,6 +50,8 @@ class Departure:
         """Signal that `leaving` has changed: the next heartbeat is due at once."""
         self.leaving: Leaving = ""
         self.leaves_at_us: int | None = None
+        self.notice = ""
+        """Words of the machine's provider, if it gave notice."""
         self._heard = 0
         """Answered heartbeats with the present step."""
         self._ends_at: float | None = None
@@ -82,6 +88,19 @@ class Departure:
         """Time that workers get after SIGTERM to end before they are told by the agent itself."""
         given = self._settings.leave_signal_seconds
         return max(0.0, given - STOP_SECONDS) if given > 0 else SIGNAL_SECONDS_MAX
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time that workers have until the agent itself has to end them. None: the agent knows no end."""
+        if self.leaves_at_us is None:
+            return None
+        return max(0.0, (self.leaves_at_us - self._clock.now_us()) / 1e6 - STOP_SECONDS)
+
+    def learn_end(self, at_us: int) -> None:
+        """The machine's provider has given notice of its end. The steps follow when it comes near; an earlier end stays."""
+        at_us = max(at_us, self._clock.now_us() + round(NOTICE_SECONDS_MIN * 1e6))
+        if self.leaves_at_us is None or at_us < self.leaves_at_us:
+            self.leaves_at_us = at_us
 
     def announce(self, step: Leaving, seconds_max: float | None = None) -> None:
         """Takes a step, unless it was taken. `seconds_max`: time from now after which workers that are left are ended; by
@@ -132,6 +151,6 @@ class Departure:
             return
         left = (self.leaves_at_us - self._clock.now_us()) / 1e6
         if left <= self._settings.leave_save_seconds:
-            self.announce("now", max(0.0, left - STOP_SECONDS))
+            self.announce("now", self.seconds_left)
         elif left <= self._settings.leave_closed_seconds:
             self.announce("soon")

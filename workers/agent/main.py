@@ -12,7 +12,8 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.joining import EXIT_REVOKED
-from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
 from tenuto.workers.agent.joining import Joined, NotJoined, settings_of
 from tenuto.workers.agent.membership import Membership

@@ -7,6 +7,7 @@ Long, because the phases of a run are one story, told in the order in which they
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import sqlite3
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from tenuto.kernel.backoff import Backoff
+from tenuto.kernel.backoff import Backoff, Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
@@ -80,6 +81,7 @@ class Manager:
         found."""
         self._position = 0
         self._reconciling = asyncio.Lock()
+        self._seldom = Seldom(logger)
         self._stopping = False
         """True: no run begins; present runs go on to their ends."""
         self._let_go = False
@@ -97,7 +99,8 @@ class Manager:
             if (found := self._live.get(allocation_id)) is None or not found.run.holds_slots:
                 logger.warning("killing the processes of allocation %s, which this agent no longer has", allocation_id)
                 for handle in handles:
-                    await self._runtime.kill(handle)
+                    with contextlib.suppress(OSError):  # the sweep below tries, too
+                        await self._runtime.kill(handle)
         await self._runtime.sweep(set(self._live))
         await asyncio.to_thread(secret_masks.sweep, self.node.directory, set(self._live))
         for live in self._live.values():
@@ -184,9 +187,12 @@ class Manager:
         """Kills all workers without writing anything: the agent's disk is lost, and the launcher notices by its lease."""
         self._stopping = self._let_go = True
         for live in [*self._live.values()]:  # a copy: runs may end and be removed during the loop
-            if live.run.handle is not None:
-                await self._runtime.kill(live.run.handle)
-            await self._runtime.kill_all(live.run.allocation_id)
+            try:
+                if live.run.handle is not None:
+                    await self._runtime.kill(live.run.handle)
+                await self._runtime.kill_all(live.run.allocation_id)
+            except OSError as error:
+                logger.error("the workers of allocation %s cannot be killed: %s", live.run.allocation_id, error)
 
     async def close(self) -> None:
         """Releases the runs; their workers go on."""
@@ -213,7 +219,12 @@ class Manager:
     async def _take(self, step: Step) -> None:
         match step:
             case Kill(allocation_id, action):
-                await self._kill(self._live[allocation_id], action)
+                try:
+                    await self._kill(self._live[allocation_id], action)
+                except (
+                    OSError
+                ) as error:  # a Docker daemon is away: other runs go on, and each heartbeat's answer brings this again
+                    self._seldom.warn(f"the workers of allocation {allocation_id} cannot be killed yet: {error}")
             case Direct(assignment):
                 await self._direct(self._live[assignment.allocation_id], assignment)
             case Refuse(assignment, outcome):

@@ -18,5 +18,7 @@ class Node:
     """Address at which other nodes reach this node's ranks."""
     interface: str = LOOPBACK[1]
     """Name of the interface with that address."""
+    network: str = ""
+    """Docker network that the address is on; empty: the node's own."""
     has_shared: bool = True
     """True: the node sees the directory that machines share, with the store `shared` in it."""

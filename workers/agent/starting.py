@@ -56,7 +56,11 @@ class Starter:
             if live.run.killed_for is not None:
                 return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
             return End("lost", None, str(error))
-        work = Work(run.assignment, context, run.token, await self._secret_values(live))
+        values = await self._secret_values(live)
+        environment = run.assignment.config.environment
+        variables = {name: values[reference] for name, reference in environment.secrets.items() if reference in values}
+        registry_auth = values.get(environment.registry_auth or "", "")
+        work = Work(run.assignment, context, run.token, variables, registry_auth)
         if live.run.killed_for is not None:
             return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
         try:
@@ -84,10 +88,10 @@ class Starter:
         return live.run.killed_for is None
 
     async def _secret_values(self, live: LiveRun) -> dict[str, str]:
-        """Secret values by variable. Waits for values that the launcher has not sent yet, unless the run is killed."""
-        wanted = live.run.assignment.config.environment.secrets
+        """Secret values by reference. Waits for values that the launcher has not sent yet, unless the run is killed."""
+        wanted = live.run.assignment.config.environment.secret_references
         looks = 0
-        while (missing := sorted(set(wanted.values()) - self._secrets.keys())) and live.run.killed_for is None:
+        while (missing := sorted(wanted - self._secrets.keys())) and live.run.killed_for is None:
             looks += 1
             if looks == 2:  # the first time, the message may just be late
                 logger.info("allocation %s waits for the secrets %s", live.run.allocation_id, ", ".join(missing))
@@ -96,7 +100,7 @@ class Starter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await told.wait()
-        return {} if missing else {variable: self._secrets[reference] for variable, reference in wanted.items()}
+        return {} if missing else {reference: self._secrets[reference] for reference in wanted}
 
 
 def _no_directory(agent_id: str) -> str:

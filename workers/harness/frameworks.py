@@ -10,7 +10,7 @@ from typing import Literal
 
 from tenuto.schemas.config.entrypoint import script_of
 
-Framework = Literal["torch", "tensorflow", "keras on torch"]
+Framework = Literal["torch", "tensorflow", "keras on torch", "none"]
 FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
 """Variable that tells a warm process what to import; it is not set in runs."""
 FILES_MAX = 100
@@ -34,6 +34,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "torch": _TORCH,
     "tensorflow": (*_COMMON, "tensorflow", "keras", "tenuto.workers.keras.trainer"),
     "keras on torch": (*_TORCH, "keras", "tenuto.workers.keras.trainer"),
+    "none": (),
 }
 """Modules that a warm process imports. TensorFlow starts its threads with the first tensor, so it can be forked after its
 import."""

@@ -6,6 +6,10 @@ agent/runtimes/process/processes.py: it leads a session of its own, forks the wo
 sends its process id, waits for its go, writes the worker's exit code to a file, and reports that, and whether all processes that
 the worker started have ended, too. If the agent's socket closes, before the go or here, the agent is gone or does not need it:
 then nothing more is started.
+
+In a container (agent/runtimes/docker/boot.py) all of this is alike, but for four things. A run's environment comes on top of the
+image's. Nothing marks its processes: the container does. A pipe that the leaders hold says when the last of them is gone, at
+which the container ends. And the leader removes what the run has left where all runs of the container may write.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
+from tenuto.kernel.trees import remove_tree
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.launch.privacy import become_private
+from tenuto.workers.launch.token import hand_down_token
 from tenuto.workers.record.environment import remember_packages
 
 MARK_VARIABLE = "TENUTO_RUN"
@@ -41,6 +47,8 @@ _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state; field 51 is its end."""
 _PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h"""
+ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
+"""Variable with the descriptor of a pipe that this process and the leaders of runs hold, if there is one."""
 PRELOADED: tuple[str, ...] = MODULES.get(os.environ.get(FRAMEWORK_VARIABLE, ""), MODULES["torch"])
 PRELOADED_IF_THERE = (
     "grpc._channel",
@@ -53,21 +61,37 @@ PRELOADED_IF_THERE = (
 """Modules that these packages import when they are first used: by the first channel, save or batch. They take tens of
 milliseconds; other versions may have other names."""
 
+_ENVIRONMENT: dict[str, str] = {}
+"""Variables that this process was started with: imports add some."""
+
 
 class Job(TypedDict):
     environment: dict[str, str]
     cwd: str
     mark: str
+    """Empty: the processes of the run are found otherwise."""
     exit_file: str
     stdout: str
     stderr: str
     gang: NotRequired[bool]
     """True: the trial trains on several slots, so the supervisor of its ranks is started."""
+    unset: NotRequired[list[str]]
+    """Variables that a run does not have of those of the zygote, to which its own are added; without this key they replace all
+    of them."""
+    command: NotRequired[list[str]]
+    """Program that is run in place of our own harness."""
+    shared: NotRequired[list[str]]
+    """Directories that runs which follow each other share: whatever is new in them at the end of the run is removed."""
 
 
 def main() -> NoReturn:
     become_private()
     channel = socket.socket(fileno=int(sys.argv[1]))
+    alive = int(os.environ.pop(ALIVE_VARIABLE, "-1"))
+    if alive >= 0:
+        os.set_inheritable(alive, False)
+    os.environ.pop(FRAMEWORK_VARIABLE, None)
+    _ENVIRONMENT.update(os.environ)
     for name in PRELOADED:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
@@ -89,11 +113,11 @@ def main() -> NoReturn:
             if os.fork() == 0:
                 # The fork must not hold the agent's channel open, nor read the next job from it.
                 channel.close()
-                _lead(socket.socket(fileno=descriptor))
+                _lead(socket.socket(fileno=descriptor), alive)
             os.close(descriptor)
 
 
-def _lead(control: socket.socket) -> NoReturn:
+def _lead(control: socket.socket, alive: int) -> NoReturn:
     """Runs the first fork: the leader of a run's session. It forks the worker before it has a job, so that no fork is needed
     when a run arrives."""
     code = 1
@@ -108,13 +132,17 @@ def _lead(control: socket.socket) -> NoReturn:
         if worker == 0:
             control.close()
             link.close()
+            if alive >= 0:
+                os.close(alive)  # what a run leaves behind must not keep its container
             _work(_stand_by(theirs), theirs)
         # Otherwise the end of the worker would not close the link, and `recv` below would wait for ever.
         theirs.close()
         line = _read_line(control)
+        before: dict[str, frozenset[str]] = {}
         if line:
             job: Job = json.loads(line)
             _write_mark(job["mark"])
+            before = {path: _names(path) for path in job.get("shared", ())}
             link.sendall(line + b"\n")
         # The worker's byte says that its mark is written: only then would a later agent find it by the mark.
         if not line or not link.recv(1) or not _told_to_go(control):
@@ -132,6 +160,8 @@ def _lead(control: socket.socket) -> NoReturn:
         Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
         # Renamed when complete: an agent may look at the file at any time.
         os.replace(partial, job["exit_file"])
+        for path, names in before.items():
+            _remove_new(path, names)
         with contextlib.suppress(OSError):  # no agent is there now: the next one reads the file
             control.sendall(b"a" if alone else b"e")
         code = 0
@@ -139,6 +169,22 @@ def _lead(control: socket.socket) -> NoReturn:
         if os.getpid() == os.getsid(0):  # the worker leaves through its own exit handlers
             os._exit(code)
     raise AssertionError("unreachable")
+
+
+def _names(directory: str) -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        return frozenset(os.listdir(directory))
+    return frozenset()
+
+
+def _remove_new(directory: str, before: frozenset[str]) -> None:
+    for name in _names(directory) - before:
+        path = os.path.join(directory, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            remove_tree(path)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _adopt_orphans() -> bool:
@@ -198,11 +244,19 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
         os.close(descriptor)
     # The environment of this process is the zygote's; the run's replaces it completely, so nothing is inherited by accident.
     os.environ.clear()
+    if "unset" in job:
+        os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in job["unset"]})
     os.environ.update(job["environment"])
     os.chdir(job["cwd"])
     tempfile.tempdir = None  # an import may have asked for it, and the answer is remembered
     sys.argv = [str(Path(__file__).with_name("__main__.py"))]
     _fresh_randomness()
+    if command := job.get("command"):
+        _wait_go(link)
+        with hand_down_token(os.environ) as (variables, descriptors):
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, True)
+            os.execvpe(command[0], command, variables)
     if job.get("gang"):
         from tenuto.workers.launch.supervisor import main as supervise
 
@@ -229,6 +283,8 @@ def _write_mark(mark: str) -> None:
     """Writes the run's mark into the memory that others read as this process's environment (/proc/<pid>/environ): a fork
     otherwise shows the environment that its ancestor was started with. Later forks show the mark, too, so a stray helper is
     found and killed."""
+    if not mark:
+        return
     name = f"{MARK_VARIABLE}=".encode()
     value = mark.encode()
     stat = Path("/proc/self/stat").read_text()

@@ -110,7 +110,7 @@ class Keeper:
 
     def _add(self, connection: socket.socket, index: int | None) -> _End:
         connection.setblocking(False)
-        if connection.family == socket.AF_INET:
+        if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end = _End(connection, index)
         self._note(end)

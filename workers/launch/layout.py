@@ -32,6 +32,8 @@ class GangPart:
     """Address of this node for the others; the loopback address if the gang is on one agent."""
     interface: str = ""
     """Name of that address's interface; empty: not known."""
+    network: str = ""
+    """Docker network that the address is on; empty: the node's own."""
     command: tuple[str, ...] = ()
     """Command of a rank that starts cold."""
     secret: str = ""

@@ -42,15 +42,24 @@ def dial(part: GangPart) -> socket.socket:
             raise TimeoutError(f"rank 0 on agent {part.agents[0][0]} has not reported its address")
         time.sleep(POLL_SECONDS)
     where = path.read_text()
-    host, _, port = where.rpartition(":")
+    host, _, port = where.replace("[", "").replace("]", "").rpartition(":")
     deadline = time.monotonic() + DIAL_SECONDS_MAX
     while True:
         try:
             return socket.create_connection((host, int(port)), timeout=DIAL_SECONDS_MAX, source_address=(part.address, 0))
         except OSError as error:
             if time.monotonic() > deadline:
-                raise OSError(f"agent {part.agents[0][0]} cannot be reached at {where}: {error}") from error
+                raise OSError(_unreachable(part, where, error)) from error
             time.sleep(POLL_SECONDS)
+
+
+def _unreachable(part: GangPart, where: str, error: OSError) -> str:
+    leader = part.agents[0][0]
+    if part.network:
+        how = f"over the Docker network {part.network}, which must connect the containers of both (TENUTO_DOCKER_GANG_NETWORK)"
+    else:
+        how = "but nodes must reach each other on all ports"
+    return f"agent {leader} cannot be reached at {where} from {part.address} on agent {part.agent_id} ({error}), {how}"
 
 
 def greet(part: GangPart, connection: socket.socket) -> tuple[socket.socket, tuple[str, int]]:

@@ -21,7 +21,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE
+from tenuto.workers.endings import ORDERLY
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
+from tenuto.workers.launch.interfaces import named, on_interface
 from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.links import Links, dial, greet
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
@@ -32,8 +34,6 @@ from tenuto.workers.launch.token import TOKEN_VARIABLE, take_token
 from tenuto.workers.launch.watching import Ages, Watch
 from tenuto.workers.launch.words import first_failure, say
 
-ORDERLY = frozenset({0, 80, 81})
-"""Exit codes of ranks that left as they were told."""
 FOLLOW_SECONDS = 1.0
 """Wait before a rank that lost the others counts as the first failure: the end of the true first one is seen within
 milliseconds, or not at all."""
@@ -79,7 +79,7 @@ class Supervisor:
                 if not part.secret:
                     raise OSError("this gang over several agents has no secret, so any process could join it")
                 listening = _listen(part)
-                where = f"{part.address}:{listening.getsockname()[1]}"
+                where = named(part.address, listening.getsockname()[1])
                 sockets.append(self._links.serve(listening, part.secret, master, sockets))
                 _write(Path(part.directory) / RENDEZVOUS_FILE, where)
         else:
@@ -250,7 +250,7 @@ class Supervisor:
 
 def _listen(part: GangPart) -> socket.socket:
     """Listens on a port that the kernel chooses. Raises OSError."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET6 if ":" in part.address else socket.AF_INET, socket.SOCK_STREAM)
     listening.bind((part.address, 0))
     listening.listen(4 * part.world_size)
     return listening
@@ -268,7 +268,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 def main(*, warm: bool = False) -> NoReturn:
     become_private()
-    part, environment = GangPart.from_json(os.environ[GANG_VARIABLE]), dict(os.environ)
+    part, environment = on_interface(GangPart.from_json(os.environ[GANG_VARIABLE])), dict(os.environ)
     with contextlib.suppress(KeyError):
         environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
     try:

@@ -11,7 +11,12 @@ test('a validation makes the curves, trials and lists of its experiment out of d
 })
 
 test('an agent is no experiment', () => {
-  expect(outdated({ type: 'AgentJoined', correlation_id: 'node-1' })).toEqual([['agents'], ['allocations'], ['slots']])
+  expect(outdated({ type: 'AgentJoined', correlation_id: 'node-1' })).toEqual([
+    ['agents'],
+    ['allocations'],
+    ['slots'],
+    ['nodes'],
+  ])
 })
 
 test('each followed type makes something out of date', () => {

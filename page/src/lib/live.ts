@@ -12,7 +12,7 @@ export interface LogEvent {
 }
 
 export type Key =
-  | readonly ['experiments' | 'agents' | 'allocations' | 'slots' | 'queue' | 'status']
+  | readonly ['experiments' | 'agents' | 'allocations' | 'slots' | 'queue' | 'status' | 'nodes']
   | readonly ['experiment' | 'trials' | 'validations' | 'decisions', number]
 
 const OF_EXPERIMENT = [
@@ -41,9 +41,21 @@ const OF_QUEUE = [
   'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'ExperimentPriorityChanged',
 ] // biome-ignore format: a list of names
 
+const OF_NODES = [
+  'PoolProvisioned', 'CapacityWanted', 'NodeRequested', 'NodeStarted', 'NodeFailed', 'NodeReleased', 'NodeEnded', 'AgentJoined', 'AgentLost',
+] // biome-ignore format: a list of names
+
 /** Types that the page listens for. */
 export const FOLLOWED = [
-  ...new Set([...OF_EXPERIMENT, ...OF_TRIAL, ...OF_SLOTS, ...OF_QUEUE, ...SLOT_TYPES, 'ValidationReported']),
+  ...new Set([
+    ...OF_EXPERIMENT,
+    ...OF_TRIAL,
+    ...OF_SLOTS,
+    ...OF_QUEUE,
+    ...SLOT_TYPES,
+    ...OF_NODES,
+    'ValidationReported',
+  ]),
 ]
 
 /** Keys of the queries that show something else after this event. */
@@ -63,6 +75,7 @@ export function outdated(event: Pick<LogEvent, 'type' | 'correlation_id'>): Key[
   if (OF_SLOTS.includes(event.type)) keys.push(['agents'], ['allocations'])
   if (SLOT_TYPES.includes(event.type)) keys.push(['slots'])
   if (OF_QUEUE.includes(event.type)) keys.push(['queue'])
+  if (OF_NODES.includes(event.type)) keys.push(['nodes'])
   return keys
 }
 

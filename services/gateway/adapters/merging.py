@@ -37,7 +37,7 @@ PATHS_CHARACTERS_MAX = 32 * 1024
 the template itself."""
 VALUES_MAX = 5_000
 """Values that are told with their source: of a configuration that people read they are some hundred."""
-NEVER_RIGHT = ("checkpoint_storage", "environment.variables", "environment.secrets")
+NEVER_RIGHT = ("checkpoint_storage", "environment.variables", "environment.secrets", "environment.registry_auth")
 """Groups in which nothing that is wrong is mended by more values: an address or a key of a store must not be kept, either."""
 _INDEX = re.compile(r"\[.*$")
 

@@ -50,6 +50,7 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.ChangeUnmanagedTrial: unmanaged.change,
     commands.SetPoolPolicy: cluster.set_pool_policy,
     commands.ProvisionPool: nodes.provision,
+    commands.SetPoolMounts: nodes.set_mounts,
     commands.ReleaseNode: nodes.release,
     commands.CreateNodeToken: nodes.create_token,
     commands.SetShare: cluster.set_share,

@@ -47,7 +47,7 @@ def enroll(state: State, command: Enroll) -> Sequence[EventData]:
     joining = state.joining
     token = joining.tokens.get(command.token_id)
     if token is None or not token.fits(command.secret_hash):
-        raise Refused(f"This join token is not valid, or was revoked: {ANOTHER}.", "unauthorized")
+        raise Refused(f"This join token is not valid, has expired, or was revoked: {ANOTHER}.", "unauthorized")
     if joining.knows(command.agent_id, command.credential_hash):
         return []  # asked again, because the answer was lost
     if token.agent_id not in ("", command.agent_id):

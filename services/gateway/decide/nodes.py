@@ -1,4 +1,4 @@
-"""Pools whose nodes a provisioner starts: their settings, nodes that users give back, and tokens of nodes."""
+"""Pools: where their nodes come from, and what may be mounted there; nodes that users give back, and tokens of nodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
-from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
+from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolMountsChanged, PoolProvisioned
+from tenuto.schemas.offers import AGENT_SLOTS_MAX
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.gateway.commands import CreateNodeToken, ProvisionPool, ReleaseNode
+from tenuto.schemas.text import unprintable, visible
+from tenuto.services.gateway.commands import CreateNodeToken, ProvisionPool, ReleaseNode, SetPoolMounts
 from tenuto.services.gateway.decide.cluster import check_admin
 from tenuto.services.gateway.policies.nodes import POOLS_MAX, SETTINGS
 from tenuto.services.gateway.state import State
@@ -19,6 +21,7 @@ _SECRET_NAME = re.compile(r"(password|passwd|secret|token|api_?key|access_key|pr
 _NAMES_OF_SECRETS = ("image_pull_secrets",)
 """Settings that name secrets of Kubernetes, and hold none."""
 _SECRET_VALUE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|^(AKIA|ASIA)[A-Z0-9]{16}$|^tenuto-join-|^gh[pousr]_|^eyJ")
+_LABEL = re.compile(r"[^=,]+=[^,]*[^,\s]")
 
 
 def provision(state: State, command: ProvisionPool) -> Sequence[EventData]:
@@ -29,9 +32,20 @@ def provision(state: State, command: ProvisionPool) -> Sequence[EventData]:
     if command.pool not in known and len(known) >= POOLS_MAX:
         raise Refused(f"{POOLS_MAX} pools have a provisioner, and no more are kept: change one of those.", "conflict")
     _refuse_secrets(command.settings)
+    _refuse_useless(command.settings)
     if command.pool in known and known[command.pool].provisioning == command.settings:
         return []
     return [PoolProvisioned(pool=command.pool, **{name: getattr(command.settings, name) for name in SETTINGS})]
+
+
+def set_mounts(state: State, command: SetPoolMounts) -> Sequence[EventData]:
+    check_admin(state, command, "pool.admin")
+    known, mounts = state.nodes.mounts, command.mounts.mounts
+    if known.get(command.pool) == mounts:
+        return []
+    if command.pool not in known and len(known) >= POOLS_MAX:
+        raise Refused(f"{POOLS_MAX} pools say what may be mounted, and no more are kept: change one of those.", "conflict")
+    return [PoolMountsChanged(pool=command.pool, mounts=mounts)]
 
 
 def _refuse_secrets(settings: Provisioning) -> None:
@@ -45,6 +59,19 @@ def _refuse_secrets(settings: Provisioning) -> None:
                     "launcher's TENUTO_PROVISIONER_DIRECTORY, and name that file.",
                     "invalid",
                 )
+
+
+def _refuse_useless(settings: Provisioning) -> None:
+    """Nodes whose agents would not start, so that they would be requested, and paid for, again and again. Raises Refused."""
+    for node_type in settings.node_types:
+        wrong = ""
+        for label in node_type.labels:
+            if not _LABEL.fullmatch(label) or unprintable(label):
+                wrong = f"a label must be key=value without commas, such as rack=7 (found {visible(label)!r})"
+        if node_type.slots > AGENT_SLOTS_MAX:
+            wrong = f"an agent has at most {AGENT_SLOTS_MAX} slots (found {node_type.slots})"
+        if wrong:
+            raise Refused(f"Type of nodes {node_type.name}: {wrong}.", "invalid")
 
 
 def release(state: State, command: ReleaseNode) -> Sequence[EventData]:

@@ -13,8 +13,14 @@ SEARCHER_FIELDS_KEPT = ("metric", "smaller_is_better", "max_length", "constraint
 CONTINUED_FIELDS = (
     "name", "description", "labels", "searcher.max_length", "searcher.max_trials", "searcher.max_concurrent_trials", "resources",
     "max_restarts", "checkpoint_policy", "min_checkpoint_period", "min_validation_period", "log_period",
+    "environment",
 )  # fmt: skip
-"""Fields that may change in a continuation: any other change would be a different training, from the weights of this one."""
+"""Fields that may change in a continuation: any other change would be a different training, from the weights of this one. What an
+image brings along is in the record of each start, like another agent's packages."""
+FIXED_FIELDS = ("environment.variables", "environment.secrets")
+"""Fields below these that may not: a script may take its settings from them."""
+OUTSIDE_CONTAINERS = ("variables", "secrets")
+"""Fields of `environment` that count without an image, too: when an override takes the image away, the others go."""
 
 
 class OverrideError(ValueError):
@@ -29,10 +35,13 @@ def merged(
     config: Mapping[str, Any], overrides: Mapping[str, Any], *, replaced: Collection[str] = ("checkpoint_storage",)
 ) -> dict[str, Any]:
     """`overrides` has the shape of a configuration, with only what changes. A hyperparameter, a length, a list and a search
-    method of another name are replaced whole; other groups are merged, but for those named in `replaced`."""
+    method of another name are replaced whole; with an image its settings go; other groups are merged, but for those named in
+    `replaced`."""
     result = dict(config)
     for name, value in overrides.items():
         before = result.get(name)
+        if name == "environment" and isinstance(value, Mapping) and "image" in value and value["image"] is None:
+            before = {field: item for field, item in (before or {}).items() if field in OUTSIDE_CONTAINERS}
         if name == "searcher" and isinstance(value, Mapping) and isinstance(before, Mapping):
             result[name] = _searcher(before, value)
         elif name in replaced:
@@ -148,7 +157,7 @@ def continuation(
     """The same search with the same seed, so that its trials are the same ones, but longer or with more of them. Raises
     OverrideError where an override would make them other trials."""
     for path in dotted(overrides):
-        if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in CONTINUED_FIELDS):
+        if not _is_among(path, CONTINUED_FIELDS) or _is_among(path, FIXED_FIELDS):
             raise OverrideError(
                 path,
                 "cannot change when an experiment is continued, because its trials go on from their checkpoints; "
@@ -160,6 +169,10 @@ def continuation(
         "reproducibility": {**(config.get("reproducibility") or {}), "experiment_seed": experiment_seed},
     }
     return merged(seeded, overrides)
+
+
+def _is_among(path: str, fields: Collection[str]) -> bool:
+    return any(path == field or path.startswith(f"{field}.") for field in fields)
 
 
 def _named(name: str, what: str) -> str:

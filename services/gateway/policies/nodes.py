@@ -8,11 +8,12 @@ from typing import Any, Literal
 from immutables import Map
 
 from tenuto.kernel.folding import Envelope
+from tenuto.schemas.config.environment import AllowedMount
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeRequested, NodeStarted
 from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
-from tenuto.schemas.events.provisioning import PoolProvisioned
+from tenuto.schemas.events.provisioning import PoolMountsChanged, PoolProvisioned
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.gateway.policies.joining import fold as fold_joining
 
@@ -74,6 +75,8 @@ class Nodes:
     """Those that have, or had, a provisioner."""
     nodes: Map[str, Node] = field(default_factory=Map)
     """Those that have not ended."""
+    mounts: Map[str, tuple[AllowedMount, ...]] = field(default_factory=Map)
+    """What pools let containers mount, by name; a pool that says nothing is not among them."""
 
 
 SETTINGS = tuple(Provisioning.model_fields)
@@ -87,6 +90,9 @@ def fold(known: Nodes, data: EventData, envelope: Envelope) -> Nodes:
             wanted = () if settings.provisioner == "static" else before.wanted
             pool = replace(before, provisioning=settings, failure=None, wanted=wanted)
             return replace(known, pools=known.pools.set(data.pool, pool))
+        case PoolMountsChanged():
+            mounts = known.mounts.delete(data.pool) if data.pool in known.mounts else known.mounts
+            return replace(known, mounts=mounts if data.mounts is None else mounts.set(data.pool, data.mounts))
         case CapacityWanted() if data.pool in known.pools:
             pool = replace(known.pools[data.pool], wanted=data.demands)
             return replace(known, pools=known.pools.set(data.pool, pool))
@@ -128,6 +134,7 @@ def changed(state: Any, data: EventData, envelope: Envelope) -> Any:
 
 OF_NODES: tuple[type[EventData], ...] = (
     PoolProvisioned,
+    PoolMountsChanged,
     CapacityWanted,
     NodeRequested,
     NodeStarted,

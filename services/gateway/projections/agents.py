@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import agent, request
+from tenuto.schemas.events import agent, node, request
 from tenuto.services.gateway.projections.common import Connection, Handler, to_json
 
 
 async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None:
     await db.execute(
-        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us) VALUES ($1, $2, $3, $4, $7, $5, $6)
+        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us, unlimited, runtimes, notice)
+           VALUES ($1, $2, $3, $4, $7, $5, $6, $8, $9, $10)
            ON CONFLICT (agent_id) DO UPDATE SET pool = excluded.pool, host = excluded.host, version = excluded.version,
-               state = excluded.state, slots = excluded.slots, joined_us = excluded.joined_us, reason = '', lost_us = NULL""",
+               state = excluded.state, slots = excluded.slots, joined_us = excluded.joined_us, unlimited = excluded.unlimited,
+               runtimes = excluded.runtimes, notice = excluded.notice, reason = '', lost_us = NULL""",
         data.agent_id,
         data.pool,
         data.host,
@@ -19,6 +21,9 @@ async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None
         to_json([item.model_dump() for item in data.slots]),
         event.time_us,
         "leaving" if data.leaving else "joined",
+        data.unlimited,
+        list(data.runtimes),
+        data.notice,
     )
 
 
@@ -29,6 +34,12 @@ async def _lost(db: Connection, event: Event, data: agent.AgentLost) -> None:
         data.reason,
         event.time_us,
     )
+
+
+async def _node_ended(db: Connection, _: Event, data: node.NodeEnded) -> None:
+    """Names of nodes that come and go are never used again, and there is no end of them."""
+    await db.execute("DELETE FROM closed_slots WHERE agent_id = $1", data.node_id)
+    await db.execute("DELETE FROM agents WHERE agent_id = $1", data.node_id)
 
 
 async def _closed(db: Connection, _: Event, data: request.SlotsClosed) -> None:
@@ -50,6 +61,7 @@ async def _opened(db: Connection, _: Event, data: request.SlotsOpened) -> None:
 HANDLERS: dict[str, Handler] = {
     "AgentJoined": _joined,
     "AgentLost": _lost,
+    "NodeEnded": _node_ended,
     "SlotsClosed": _closed,
     "SlotsOpened": _opened,
 }

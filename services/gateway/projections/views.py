@@ -265,6 +265,12 @@ class AgentView(Model):
     """Live allocations of trials without slots on it."""
     joined_us: int
     lost_us: int | None
+    unlimited: str = ""
+    """Why its runs are without some of the limits that its operator set; empty: they have them, or none are set."""
+    runtimes: tuple[str, ...] = ("process",)
+    """How it can run workers: process, docker. A trial that names an image needs docker."""
+    notice: str = ""
+    """Words of the provider of its machine on that machine's end, such as a preemption; empty: it gave no notice."""
 
 
 class TamperedView(Model):

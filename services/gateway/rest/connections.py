@@ -1,113 +1,26 @@
-"""Connections of the REST door with bounds: how many there are, and how long one may take to say what it wants."""
+"""Connections of the REST door."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from typing import ClassVar
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from tenuto.kernel.http_connections import BoundedProtocol
 from tenuto.services.gateway.rest.problems import MEDIA_TYPE, problem
 
-logger = logging.getLogger(__name__)
 
-HEAD_SECONDS_MAX = 20.0
-"""From a connection, or the first byte of a request on it, to the end of the request's headers."""
-REST_SECONDS_MAX = 120.0
-"""To send what is left of a body after its request was refused: the connection can then be used again."""
-UNREAD_SECONDS = 60.0
-"""In so long a client must read what waits for it (an answer is kept in memory until it is read) ..."""
-READ_BYTES_MIN = 240 << 10
-"""... or at least so much of it, 4 KiB a second: as much as is asked of one that sends. One that does not is cut off."""
-CONNECTIONS_MAX = 900
-"""Below the 1,024 open files that a process usually may have, with room for the database, the bus and contexts."""
-FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
-
-
-class BoundedProtocol(H11Protocol):
-    """A client that sends its headers byte by byte is cut off, and one more than CONNECTIONS_MAX is turned away."""
-
-    _unread: asyncio.TimerHandle | None = None
-    _deadline: asyncio.TimerHandle | None = None
-    _waits_for = ""
+class DoorProtocol(BoundedProtocol):
+    open: ClassVar[int] = 0
+    """Connections of this process."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        DoorProtocol.open += 1
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            logger.warning("a connection is turned away: there are %d already", CONNECTIONS_MAX)
-            transport.write(FULL)
-            transport.close()
-            return
-        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect("", 0.0)
-        self._forget_unread()
+        DoorProtocol.open -= 1
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._watch()
-
-    def pause_writing(self) -> None:
-        """More waits to be read than the connection takes: nothing is added until most of it was."""
-        super().pause_writing()
-        self._look_again()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._forget_unread()
-
-    def _look_again(self) -> None:
-        waiting_bytes = self.transport.get_write_buffer_size()
-        self._unread = self.loop.call_later(UNREAD_SECONDS, self._judge_reading, waiting_bytes)
-
-    def _judge_reading(self, waited_bytes: int) -> None:
-        if waited_bytes - self.transport.get_write_buffer_size() >= READ_BYTES_MIN:
-            self._look_again()
-            return
-        self._unread = None
-        logger.info("a connection is cut: its client does not read the answer")
-        self.transport.abort()
-
-    def _forget_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _watch(self) -> None:
-        state = self.conn.their_state
-        answered = self.cycle is not None and self.cycle.response_complete
-        if state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
-            self._expect("head", HEAD_SECONDS_MAX)
-        elif state is h11.SEND_BODY and answered:
-            self._expect("rest", REST_SECONDS_MAX)
-        else:
-            self._expect("", 0.0)
-
-    def _expect(self, what: str, seconds_max: float) -> None:
-        """The time runs from the first call with the same `what`."""
-        if what == self._waits_for:
-            return
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds_max, self._late) if what else None
-        self._waits_for = what
-
-    def _late(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.close()
-
-    def send_400_response(self, msg: str) -> None:
-        """As every error of the door, and without an error of its own where an answer was begun already."""
-        body = problem("invalid", f"This is no HTTP request: {msg.lower()}").to_json()
-        lines = ("HTTP/1.1 400 Bad Request", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
-        self.transport.close()
+    def unreadable(self, message: str) -> tuple[str, bytes]:
+        """As every error of the door."""
+        return MEDIA_TYPE, problem("invalid", f"This is no HTTP request: {message.lower()}").to_json()

@@ -52,6 +52,7 @@ from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.rows import Rows
 from tenuto.services.gateway.projections.runs import Runs
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.pace import StandingPace
 from tenuto.services.gateway.rest.seen_events import SeenEvents
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import ADMIN, State, Token
@@ -120,6 +121,7 @@ class Gateway:
     """Of guesses at passwords."""
     join_throttle: Throttle = field(default_factory=Throttle, kw_only=True)
     """Of guesses at join tokens."""
+    standing_pace: StandingPace = field(default_factory=StandingPace, kw_only=True)
     fingerprint: str = field(default="", kw_only=True)
     """SHA-256 of the door's own certificate, if that is self-made. Empty: it is not, or the door speaks HTTP."""
     nats_ca: str = field(default="", kw_only=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
@@ -13,6 +16,7 @@ from fastapi.routing import APIRoute
 from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.measuring import Measured
 from tenuto.services.gateway.rest.mlflow import artifacts as mlflow_artifacts
 from tenuto.services.gateway.rest.mlflow import experiments as mlflow_experiments
 from tenuto.services.gateway.rest.mlflow import runs as mlflow_runs
@@ -92,37 +96,38 @@ MLFLOW_MODULES = (mlflow_experiments, mlflow_runs, mlflow_artifacts)
 def make_door(gateway: Gateway) -> FastAPI:
     app = _routes()
     app.state.gateway = gateway
-    parameters = query_parameters(app.openapi()) | query_parameters(_mlflow_document())
     app.add_middleware(Transfer)
-    app.add_middleware(Gate, gateway=gateway, parameters=parameters)
+    app.add_middleware(Gate, gateway=gateway, parameters=query_parameters())
     app.add_middleware(MlflowErrors)
     allow(app, origins(gateway.settings.cors_origins))
     app.add_middleware(Page)
+    app.add_middleware(Measured)
     return app
 
 
-def query_parameters(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Query parameters of each route: those that the document names, and no others."""
-    return {
-        f"{method.upper()} {path}": frozenset(item["name"] for item in operation.get("parameters", ()) if item["in"] == "query")
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-    }
+@cache
+def query_parameters() -> Mapping[str, frozenset[str]]:
+    """Query parameters of each route: those that its function takes, and no others. Not read from the document, which takes a
+    second to make, and is asked for by few."""
+    ours = [(PREFIX, route) for module in MODULES for route in module.router.routes]
+    foreign = [("", route) for module in MLFLOW_MODULES for route in module.router.routes]
+    found: dict[str, frozenset[str]] = {}
+    for prefix, route in ours + foreign:
+        assert isinstance(route, APIRoute)
+        query = Dependant(query_params=_in_query(route.dependant))
+        names = frozenset(field.alias for field in get_flat_params(query))
+        found |= {f"{method} {prefix}{route.path_format}": names for method in route.methods or ()}
+    return found
+
+
+def _in_query(dependant: Dependant) -> list[Any]:
+    """Parameters of a function and of those that it depends on; a model stands for its fields."""
+    return [*dependant.query_params, *(field for part in dependant.dependencies for field in _in_query(part))]
 
 
 def openapi_document() -> dict[str, Any]:
     """The document in docs/reference/openapi.json."""
     return _routes().openapi()
-
-
-def _mlflow_document() -> dict[str, Any]:
-    """MLflow's routes with the parameters that they take."""
-    app = FastAPI(title="MLflow")
-    for module in MLFLOW_MODULES:
-        for route in module.router.routes:
-            assert isinstance(route, APIRoute)
-            app.add_api_route(route.path, route.endpoint, methods=sorted(route.methods or ()))
-    return app.openapi()
 
 
 def _routes() -> FastAPI:

@@ -22,6 +22,7 @@ from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, 
 from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
 from tenuto.services.gateway.rest.long_answers import ARTIFACT, turns
+from tenuto.services.gateway.rest.measuring import ROUTE
 from tenuto.services.gateway.rest.pace import Pace
 from tenuto.services.gateway.rest.transfer import head
 
@@ -83,6 +84,8 @@ class Gate:
     async def _judge(self, scope: Scope) -> str:
         """The route of the table. Raises DoorError."""
         route, found, methods = match("GET" if scope["method"] == "HEAD" else scope["method"], scope["path"])
+        if route:
+            scope[ROUTE] = route.partition(" ")[2]
         rule = ROUTES[route] if route else ANY
         if rule.where is not Where.OPEN:
             ASKING.set(await self._user(scope))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.node import NodeFailure
 from tenuto.schemas.events.pool import CapacityDemand
-from tenuto.schemas.node_questions import CheckFinding, DemandStanding
+from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodeWords
 from tenuto.schemas.provisioning import Provisioning
 
 
@@ -48,6 +48,11 @@ class PoolView(Model):
     """Gangs that wait for nodes; empty for whoever does not see all workspaces."""
     standings: tuple[DemandStanding, ...] = ()
     """What comes for each of these, and why nothing more does; empty in lists, and while the launcher does not answer."""
+    coming: tuple[NodeWords, ...] = ()
+    """What the provider says of nodes whose agent has not joined; empty in lists, and while the launcher does not answer."""
+    trouble: str = ""
+    """Why the provider cannot be asked, or starts nothing, just now. Empty if it can, in lists, and while the launcher does not
+    answer."""
     nodes: int
     """Nodes that have not ended."""
     nodes_coming: int

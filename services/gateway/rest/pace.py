@@ -4,6 +4,11 @@ from __future__ import annotations
 
 BURST_SECONDS = 10.0
 """So many seconds' worth of requests may come at once: a page that asks for fifty trials, a script that submits a sweep."""
+STANDINGS_PER_SECOND_MAX = 2.0
+"""Questions of one agent, from one address, whether it still belongs to the cluster: it asks once a second while the bus refuses
+it."""
+STANDINGS_OF_ADDRESS_PER_SECOND_MAX = 20.0
+"""The same of all agents of one address: 200 may ask at once when the bus comes back, and strangers who guess get no further."""
 SENDERS_MAX = 10_000
 """Remembered at once: those of them that sent nothing lately are as good as new, and are forgotten."""
 
@@ -40,3 +45,14 @@ class Pace:
         """Forgets senders with nothing outstanding, and of too many others those with the least."""
         busy = sorted((until, sender) for sender, until in self._paid_until.items() if until > now)
         self._paid_until = {sender: until for until, sender in busy[-(self._senders_max // 2) :]}
+
+
+class StandingPace:
+    """Limit on questions that need no token. An agent has a count for each address, so nobody uses up the real agent's."""
+
+    def __init__(self) -> None:
+        self._agents, self._addresses = Pace(STANDINGS_PER_SECOND_MAX), Pace(STANDINGS_OF_ADDRESS_PER_SECOND_MAX)
+
+    def take(self, address: str, agent_id: str, now: float) -> float:
+        """As `Pace.take`."""
+        return self._addresses.take(address, now) or self._agents.take(f"{address} {agent_id}", now)

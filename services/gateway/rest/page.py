@@ -11,10 +11,11 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tenuto.services.gateway.rest.measuring import PAGE, ROUTE
 from tenuto.services.gateway.rest.transfer import takes_gzip
 
 BUILT = Path(__file__).parents[1] / "page"
-SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "new", "queue", "trials"})
+SHOWN = frozenset({"", "cluster", "compare", "events", "experiments", "new", "nodes", "queue", "trials"})
 """First parts of the addresses that the page shows; it reads the rest of the address itself (page/src/routes.tsx)."""
 FILES = frozenset({"assets", "icon.svg"})
 YEAR_SECONDS = 365 * 24 * 3600
@@ -54,8 +55,10 @@ class Page:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         first = scope["path"].split("/")[1] if scope["type"] == "http" else None
         if first in SHOWN and scope["method"] in ("GET", "HEAD"):
+            scope[ROUTE] = PAGE
             await self._index()(scope, receive, send)
         elif first in FILES and scope["method"] in ("GET", "HEAD"):
+            scope[ROUTE] = PAGE
             response = await self._file(scope)
             await response(scope, receive, send)
         else:

@@ -60,6 +60,11 @@ class Tail:
         await stop_task(self._beating)
         await self._watch.__aexit__()
 
+    @property
+    def clients(self) -> int:
+        """Number of streams."""
+        return self._clients.total()
+
     def close(self) -> None:
         """Ends all streams, so that the server can stop; clients come back with their last id."""
         self._closing = True

@@ -35,6 +35,8 @@ class TokenView(Model):
 
 
 class WhoamiView(UserView):
+    permissions: tuple[str, ...]
+    """Those in the whole cluster, sorted; a token that is limited to some has no others."""
     token: TokenView | None
     """The one that was shown. None: the cluster's own, which does not expire."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenuto.schemas.assignments import Action, Assignment, Assignments
+from tenuto.schemas.config.environment import AllowedMount
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested
@@ -17,8 +18,10 @@ from tenuto.services.launcher.state import Allocation, Experiment, State, Trial
 def assignments_of(state: State, agent_id: str, position: int) -> Assignments:
     """All of one agent's, in the order of their ids."""
     found = []
+    agent = state.agents.get(agent_id)
+    mounts = state.pool_mounts.get(agent.pool) if agent is not None else None
     for allocation_id in state.on_agent.get(agent_id, ()):
-        assignment = _assignment(state, state.allocations[allocation_id])
+        assignment = _assignment(state, state.allocations[allocation_id], mounts)
         if assignment is not None:
             found.append(assignment)
     return Assignments(position=position, assignments=tuple(found))
@@ -26,7 +29,7 @@ def assignments_of(state: State, agent_id: str, position: int) -> Assignments:
 
 def secrets_of(assignments: Assignments) -> list[str]:
     """References to the secrets that they name."""
-    return sorted({reference for item in assignments.assignments for reference in item.config.environment.secrets.values()})
+    return sorted({reference for item in assignments.assignments for reference in item.config.environment.secret_references})
 
 
 def agents_concerned(state: State, events: Iterable[Event]) -> list[str]:
@@ -53,8 +56,9 @@ def _agents_of(state: State, allocation_ids: Iterable[str]) -> Iterable[str]:
             yield from (part.agent_id for part in allocation.parts if part.running)
 
 
-def _assignment(state: State, allocation: Allocation) -> Assignment | None:
-    """None where the trial is not live any more: what an agent is not assigned, it kills."""
+def _assignment(state: State, allocation: Allocation, mounts: tuple[AllowedMount, ...] | None) -> Assignment | None:
+    """`mounts`: what the agent's pool allows. None where the trial is not live any more: what an agent is not assigned, it
+    kills."""
     experiment = state.experiments.get(allocation.experiment_id)
     trial = state.trial(allocation.trial_id)
     if experiment is None or trial is None:
@@ -77,6 +81,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         trace=allocation.trace,
         known_data=known_data(experiment, trial),
         rendezvous=allocation.rendezvous,
+        mounts_allowed=mounts,
         known_environment=trial.environment_hash,
     )
 

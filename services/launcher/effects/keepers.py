@@ -41,6 +41,8 @@ class Keepers:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._known: dict[str, ProvisionedPool] = {}
         self._seldom: dict[str, Seldom] = {}
+        self._unopened: dict[tuple[str, int], str] = {}
+        """Why there is no keeper, by pool and generation."""
         loop.on_folded(self._folded)
 
     async def run(self) -> None:
@@ -63,6 +65,11 @@ class Keepers:
         """Keepers of a pool, the newest settings first."""
         return [self._keepers[key] for key in sorted(self._keepers, reverse=True) if key[0] == pool]
 
+    def trouble_of(self, pool: str) -> str:
+        """Why the pool's provider cannot be asked, or starts nothing, just now; empty: it can."""
+        unopened = [self._unopened[key] for key in sorted(self._unopened, reverse=True) if key[0] == pool]
+        return next((said for said in (*unopened, *(keeper.trouble for keeper in self.of(pool))) if said), "")
+
     def _folded(self, state: State, events: Sequence[Event]) -> None:
         for (name, _), keeper in self._keepers.items():
             if state.pools.get(name) is not self._known.get(name):
@@ -82,6 +89,7 @@ class Keepers:
         for key in [key for key in self._keepers if key not in wanted or self._tasks[key].done()]:
             self._tasks.pop(key).cancel()
             del self._keepers[key]
+        self._unopened = {key: said for key, said in self._unopened.items() if key in wanted}
         for key, item in wanted.items():
             if key not in self._keepers:
                 self._open(key, item)
@@ -92,7 +100,9 @@ class Keepers:
         try:
             provisioner = self.open_provisioner(item.pool, item.provisioning)
         except ProvisionerError as error:
+            self._unopened[key] = str(error)
             self._seldom.setdefault(item.pool, Seldom(logger)).warn(f"pool {item.pool} gets no nodes: {error}")
             return
+        self._unopened.pop(key, None)
         self._keepers[key] = Keeper(self._loop, self._log, self._bus, self._clock, item, provisioner)
         self._tasks[key] = asyncio.create_task(self._keepers[key].run(), name=f"nodes-{item.pool}-{item.generation}")

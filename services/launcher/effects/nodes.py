@@ -25,7 +25,9 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX, NodeTokenAnswer, NodeTokenQuestion
-from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, ProvisionerError, RealNode
+from tenuto.schemas.provisioning import Provisioning
+from tenuto.schemas.text import visible
+from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, ProvisionerError, RealNode, StartsGroups, Watched
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode, StartFailure
 from tenuto.services.launcher.policies.provisioning.orders import ProvidedPool, wanted_orders
 from tenuto.services.launcher.state import State
@@ -43,16 +45,27 @@ LOOK_SECONDS_MAX = 60.0
 START_SECONDS_MAX = 300.0
 """For one group: some providers take tens of seconds to say that they have no capacity."""
 STOP_SECONDS_MAX = 60.0
+"""Also for all that one look ends: what is left over is left to the next one, which must not be long in coming."""
 TOKEN_SECONDS_MAX = 10.0
 """For the gateway's answer."""
 STARTS_AT_ONCE = 4
 """Groups of one pool."""
 STOPS_AT_ONCE = 8
+WORDS_MAX = 1_000
+"""Most characters of a provider's words that are looked at; less is recorded."""
 TROUBLE_SECONDS_FIRST = 2.0
 TROUBLE_SECONDS_MAX = 60.0
 """A provider that is away is asked again after these."""
 
 T = TypeVar("T")
+
+
+def token_seconds(provisioning: Provisioning) -> float:
+    """Life of a node's join token: long where a node may wait for long before it needs it, in the provider's own queue or for its
+    installation by SSH. A cloud's machine installs within its time to join, and clouds keep the boot script with its token."""
+    queues = provisioning.provisioner in ("slurm", "kubernetes")
+    installs = provisioning.provisioner == "ssh" and "install" in provisioning.settings
+    return NODE_TOKEN_SECONDS_MAX if queues or installs else min(NODE_TOKEN_SECONDS_MAX, 2 * provisioning.join_seconds)
 
 
 class Keeper:
@@ -66,43 +79,73 @@ class Keeper:
         self.provisioner = provisioner
         self.busy = provided.nodes > 0 or provided.current
         """False: it is asked seldom."""
+        self.seen: Sequence[RealNode] = ()
+        """At the last look, for people who ask."""
+        self._look_trouble = self._start_trouble = ""
         self._wake = asyncio.Event()
         self._failures: list[StartFailure] = []
         self._starting: dict[str, asyncio.Task[None]] = {}
         """By group."""
         self._starts, self._stops = asyncio.Semaphore(STARTS_AT_ONCE), asyncio.Semaphore(STOPS_AT_ONCE)
         self._trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
-        self._seldom = Seldom(logger)
+        self._seldom, self._seldom_unwatched = Seldom(logger), Seldom(logger)
+
+    @property
+    def trouble(self) -> str:
+        """Why the provider cannot be asked, or starts nothing, just now; empty: it can. For people who ask."""
+        return self._look_trouble or self._start_trouble
 
     def wake(self) -> None:
-        """The record has changed."""
+        """The record has changed, or the provider's nodes."""
         self._wake.set()
 
     async def run(self) -> None:
         """Keeps them until cancelled."""
+        watching = asyncio.create_task(self._watch(), name=f"watch-{self._pool}-{self._generation}")
         try:
             while True:
                 self._wake.clear()
                 try:
                     await self._look()
                 except (ProvisionerError, LogUnavailable, OSError) as error:
+                    self._look_trouble = str(error)
                     self._warn(f"cannot be looked at now: {error}")
                     await asyncio.sleep(self._trouble.failed())
                     continue
                 except Exception as error:  # a defect of an adapter must not end the service, nor be repeated without a pause
                     logger.exception("pool %s: its nodes cannot be looked at", self._pool)
+                    self._look_trouble = f"The launcher's own error, which its log has: {type(error).__name__}."
                     self._warn(f"cannot be looked at: {error}")
                     await asyncio.sleep(TROUBLE_SECONDS_MAX)
                     continue
+                self._look_trouble = ""
                 self._trouble.worked()
                 await asyncio.sleep(PAUSE_SECONDS_MIN)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_SECONDS if self.busy else POLL_IDLE_SECONDS):
                         await self._wake.wait()
         finally:
-            for task in list(self._starting.values()):
+            for task in (watching, *set(self._starting.values())):
                 await stop_task(task)
             await self.provisioner.close()
+
+    async def _watch(self) -> None:
+        """Lets a look come as soon as the provider tells of a change. Where it does not, looks come as often as they do."""
+        if not isinstance(self.provisioner, Watched):
+            return
+        trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
+        while True:
+            try:
+                async for _ in self.provisioner.changes():
+                    trouble.worked()
+                    self.wake()
+            except ProvisionerError as error:
+                self._seldom_unwatched.warn(
+                    f"pool {self._pool}: changes of its nodes are seen every {POLL_SECONDS:g} s only: {error}"
+                )
+            except Exception:  # a defect of an adapter
+                logger.exception("pool %s: its nodes cannot be watched", self._pool)
+            await asyncio.sleep(trouble.failed())
 
     async def _look(self) -> None:
         try:
@@ -110,25 +153,34 @@ class Keeper:
         except ProvisionerError:
             await self._submit(None)
             raise
+        self.seen = real
         # The record must be at least as new as the answer, or a node that was requested meanwhile would look like an orphan.
         await self._loop.wait_position(await self._log.head())
         orders = wanted_orders(self._loop.state, self._pool, self._generation, real, self._clock.now_us())
-        for group in orders.start:
-            key = group[0].group
-            if key not in self._starting:
-                task = asyncio.create_task(self._start(group), name=f"start-{key}")
-                self._starting[key] = task
-                task.add_done_callback(lambda _, key=key: self._started(key))  # type: ignore[misc]
-        await asyncio.gather(*(self._stop(node) for node in orders.stop))
+        if not orders.start:
+            self._start_trouble = ""
+        fresh = [group for group in orders.start if group[0].group not in self._starting]
+        for groups in [fresh] if fresh and isinstance(self.provisioner, StartsGroups) else [[group] for group in fresh]:
+            keys = [group[0].group for group in groups]
+            task = asyncio.create_task(self._start(groups), name=f"start-{keys[0]}")
+            self._starting |= dict.fromkeys(keys, task)
+            task.add_done_callback(lambda _, keys=keys: self._started(keys))  # type: ignore[misc]
+        try:
+            await bounded(asyncio.gather(*(self._stop(node) for node in orders.stop)), STOP_SECONDS_MAX)
+        except ProvisionerError:  # those on record come first, so nobody is kept waiting by strangers
+            self._warn(f"{len(orders.stop)} nodes could not all be ended within {STOP_SECONDS_MAX:g} s")
         await self._submit(real)
 
-    def _started(self, group: str) -> None:
-        del self._starting[group]
+    def _started(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self._starting[key]
         self.wake()
 
     async def _submit(self, real: Sequence[RealNode] | None) -> None:
         failures, self._failures = tuple(self._failures), []
-        seen = None if real is None else tuple(SeenNode(item.node_id, item.provider_id, item.phase, item.detail) for item in real)
+        seen = None
+        if real is not None:
+            seen = tuple(_seen(item) for item in real)
         if seen is None and not failures:
             return
         now_us = self._clock.now_us()
@@ -146,32 +198,39 @@ class Keeper:
 
     # Starting and stopping.
 
-    async def _start(self, group: Sequence[Node]) -> None:
+    async def _start(self, groups: Sequence[Sequence[Node]]) -> None:
         async with self._starts:
             try:
-                orders = [await self._order(node) for node in group]
-                await bounded(self.provisioner.start(orders), START_SECONDS_MAX)
+                orders = [[await self._order(node) for node in group] for group in groups]
+                answers = await bounded(self._ask(orders), START_SECONDS_MAX)
             except ProvisionerError as error:
-                names = ", ".join(node.node_id for node in group)
-                self._warn(f"{names} could not be started ({error.kind}): {error}")
-                if error.kind == "unreachable":
-                    # Whether they start is not known. The next look tells, and it must not come at once.
-                    await asyncio.sleep(self._trouble.failed())
-                self._failures += [StartFailure(node.node_id, error.kind, str(error)) for node in group]
+                answers = [error] * len(groups)
             except Exception as error:  # a defect of an adapter: it must not be repeated without a pause
                 logger.exception("pool %s: nodes cannot be started", self._pool)
-                self._failures += [StartFailure(node.node_id, "refused", f"defect: {error}") for node in group]
+                answers = [ProvisionerError(f"defect: {error}", "refused")] * len(groups)
+            failed = [(group, error) for group, error in zip(groups, answers, strict=True) if error is not None]
+            for group, failure in failed:
+                names = ", ".join(node.node_id for node in group)
+                self._warn(f"{names} could not be started ({failure.kind}): {failure}")
+            away = [failure for _, failure in failed if failure.kind == "unreachable"]
+            self._start_trouble = str(away[0]) if away else ""
+            if away:
+                # Whether they start is not known. The next look tells, and it must not come at once.
+                await asyncio.sleep(self._trouble.failed())
+            self._failures += [
+                StartFailure(node.node_id, failure.kind, _shown(str(failure))) for group, failure in failed for node in group
+            ]
+
+    async def _ask(self, orders: Sequence[Sequence[Order]]) -> Sequence[ProvisionerError | None]:
+        if isinstance(self.provisioner, StartsGroups) and len(orders) > 1:
+            return await self.provisioner.start_groups(orders)
+        for group in orders:
+            await self.provisioner.start(group)
+        return [None] * len(orders)
 
     async def _order(self, node: Node) -> Order:
-        join_seconds = min(NODE_TOKEN_SECONDS_MAX, 2 * self._provisioning.join_seconds)
-        seconds = NODE_TOKEN_SECONDS_MAX if self._queues else join_seconds
-        environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, seconds)}
+        environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, token_seconds(self._provisioning))}
         return Order(node.node_id, node.node_type, environment)
-
-    @property
-    def _queues(self) -> bool:
-        """True where a node may wait for long in the provider's own queue, before it needs its token."""
-        return self._provisioning.provisioner in ("slurm", "kubernetes")
 
     async def _token(self, node: Node, seconds: float) -> str:
         question = NodeTokenQuestion(node_id=node.node_id, pool=node.pool, seconds=seconds)
@@ -193,7 +252,7 @@ class Keeper:
                 self._warn(f"node {node.node_id} ({node.provider_id}) could not be ended: {error}")
 
     def _warn(self, what: str) -> None:
-        self._seldom.warn(f"pool {self._pool}: nodes of provisioner {self._provisioning.provisioner}: {what}")
+        self._seldom.warn(f"pool {self._pool}: nodes of provisioner {self._provisioning.provisioner}: {_shown(what)}")
 
 
 def environment_of(node: Node) -> dict[str, str]:
@@ -203,6 +262,15 @@ def environment_of(node: Node) -> dict[str, str]:
     if node.node_type.labels:
         environment["TENUTO_AGENT_LABELS"] = ",".join(node.node_type.labels)
     return environment
+
+
+def _seen(node: RealNode) -> SeenNode:
+    """As it can be recorded, whatever characters a provider puts into its answer."""
+    return SeenNode(node.node_id, _shown(node.provider_id), node.phase, _shown(node.detail), node.outdated)
+
+
+def _shown(text: str) -> str:
+    return visible(text[:WORDS_MAX])
 
 
 async def bounded(call: Awaitable[T], seconds: float) -> T:

@@ -11,7 +11,7 @@ from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeRequested, NodeStarted
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized, CapacityWanted
-from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
+from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolMountsChanged, PoolProvisioned
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
 from tenuto.schemas.events.run import (
     GangPartReported,
@@ -214,6 +214,7 @@ FOLDS: Folds[State] = Folds(
         AgentEnrolled: allocations.enrolled,
         AgentRevoked: allocations.revoked,
         PoolProvisioned: nodes.provisioned,
+        PoolMountsChanged: nodes.mounts_changed,
         CapacityWanted: WithEnvelope(nodes.wanted),
         NodeReleaseRequested: unchanged,
         NodeRequested: WithEnvelope(nodes.requested),

@@ -11,7 +11,7 @@ from tenuto.kernel.folding import Envelope
 from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeRequested, NodeStarted
 from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
-from tenuto.schemas.events.provisioning import PoolProvisioned
+from tenuto.schemas.events.provisioning import PoolMountsChanged, PoolProvisioned
 from tenuto.schemas.events.run import GangPartReported, WorkersExited
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.evolve import allocations
@@ -63,6 +63,12 @@ def provisioned(state: State, data: PoolProvisioned) -> State:
     return put_pool(state, replace(pool, provisioning=settings, backoffs=Map(), offered=Map()))
 
 
+def mounts_changed(state: State, data: PoolMountsChanged) -> State:
+    if data.mounts is not None:
+        return replace(state, pool_mounts=state.pool_mounts.set(data.pool, data.mounts))
+    return replace(state, pool_mounts=state.pool_mounts.delete(data.pool)) if data.pool in state.pool_mounts else state
+
+
 def _agents(state: State) -> list[str]:
     return sorted({*state.agents, *state.members})
 
@@ -106,6 +112,7 @@ def requested(state: State, data: NodeRequested, envelope: Envelope) -> State:
         slots=data.slots,
         cost_per_hour=data.cost_per_hour,
         requested_at_us=envelope.time_us,
+        workspace=data.workspace,
     )
     passed = (*pool.numbers_passed, *range(pool.numbers + 1, number))
     pool = replace(pool, numbers=max(pool.numbers, number), numbers_passed=passed)

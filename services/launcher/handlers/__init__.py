@@ -14,6 +14,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel import telemetry
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
@@ -23,13 +24,15 @@ from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
+from tenuto.schemas.offers import unacceptable
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
-from tenuto.schemas.text import storable_json
+from tenuto.schemas.text import storable_json, visible
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.handlers.leases import Leases
+from tenuto.services.launcher.handlers.paces import Paces
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.state import State
 
@@ -67,6 +70,7 @@ class Listener:
         self._received: dict[str, tuple[str, int]] = {}
         """Last report of each agent: its spool and sequence."""
         self._answering: dict[str, asyncio.Task[None]] = {}
+        self._warn, self._paces = Seldom(logger).warn, Paces(settings.heartbeat_seconds)
 
     async def run(self) -> None:
         """Reads the log, then receives heartbeats and watches leases, until cancelled."""
@@ -114,12 +118,19 @@ class Listener:
         try:
             heartbeat = Heartbeat.from_json(message.data)
         except ValidationError as error:
-            logger.warning("a heartbeat cannot be read; the agent may be of another version: %s", error)
+            sender = visible(subjects.agent_of(message.subject))
+            self._warn(f"a heartbeat of agent {sender} cannot be read ({error.error_count()} errors); is it of another version?")
             await self._reply(message, None, error="The launcher cannot read this heartbeat; run the same version of Tenuto.")
             return
         if heartbeat.agent_id != subjects.agent_of(message.subject):
-            logger.warning("agent %s sent a heartbeat of %s: refused", subjects.agent_of(message.subject), heartbeat.agent_id)
+            self._warn(
+                f"agent {subjects.agent_of(message.subject)} sent a heartbeat of {visible(heartbeat.agent_id[:100])}: refused"
+            )
             await self._reply(message, None, error=f"This agent may not speak for {heartbeat.agent_id}.")
+            return
+        if problem := unacceptable(heartbeat):
+            self._warn(f"agent {heartbeat.agent_id} offers what is refused: {problem}")
+            await self._reply(message, None, error=f"The launcher does not take what this agent offers: {problem}.")
             return
         if refused := refusal(self._loop.state, heartbeat.agent_id, heartbeat.pool):
             await self._reply(message, None, error=refused)
@@ -137,9 +148,9 @@ class Listener:
             await self._reply(message, None)
             return
         before = self._answering.get(heartbeat.agent_id)
-        # An earlier heartbeat still waits for the database: this one gets what is known, and submits nothing more.
         if before is not None and not before.done():
-            await self._reply(message, await self._assignments(heartbeat.agent_id))
+            # An earlier heartbeat still waits for the database: this one gets what is known, and submits nothing more.
+            await self._reply(message, await self._unrecorded(heartbeat))
             return
         task = asyncio.create_task(self._answer(heartbeat, message))
         self._answering[heartbeat.agent_id] = task
@@ -151,7 +162,12 @@ class Listener:
         command = RecordHeartbeat(self._clock.new_id(), self._clock.now_us(), heartbeat, fresh)
         # Nearly all heartbeats change nothing; those need no turn of the loop.
         if self._loop.core.decide(self._loop.state, command):
-            await self._loop.submit(command)
+            if self._paces.take(heartbeat.agent_id, self._clock.monotonic()):
+                await self._loop.submit(command)
+            else:
+                self._warn(f"agent {heartbeat.agent_id} changes what it offers too often: some of it is passed over")
+                await self._reply(message, await self._unrecorded(heartbeat))
+                return
         await self._reply(message, await self._assignments(heartbeat.agent_id))
 
     def _answered(self, agent_id: str, task: asyncio.Task[None]) -> None:
@@ -159,6 +175,10 @@ class Listener:
             del self._answering[agent_id]
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("a heartbeat of agent %s was not recorded; its next one will be: %s", agent_id, error)
+
+    async def _unrecorded(self, heartbeat: Heartbeat) -> Assignments | None:
+        """What an agent is told whose heartbeat is not recorded. One that ends asks again until it is."""
+        return None if heartbeat.gone else await self._assignments(heartbeat.agent_id)
 
     async def _assignments(self, agent_id: str) -> Assignments:
         return await self._assigned.completed(assignments_of(self._loop.state, agent_id, self._loop.position), agent_id)

@@ -35,6 +35,8 @@ class Backlogs:
         self._bus, self._clock = bus, clock
         self._heard: dict[str, tuple[float, Mapping[str, int]]] = {}
         self._warnings: dict[tuple[str, Lane], Seldom] = {}
+        self.stream_bytes: tuple[int, int] | None = None
+        """Size of the stream of reports at the last look, and its limit; None: it could not be asked."""
 
     def hear(self, agent_id: str, backlog: Mapping[str, int]) -> None:
         """From a heartbeat."""
@@ -70,7 +72,9 @@ class Backlogs:
         try:
             info = await js.stream_info(subjects.INGRESS_STREAM, subjects_filter=subjects.INGRESS_SUBJECTS)
         except (NatsError, JetStreamError, OSError):
+            self.stream_bytes = None
             return {}
+        self.stream_bytes = info.state.bytes, info.config.max_bytes or 0
         return {subjects.lane_and_agent(subject): count for subject, count in (info.state.subjects or {}).items()}
 
     def warn(self, lanes: Sequence[LaneBacklog]) -> None:

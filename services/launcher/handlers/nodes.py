@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.schemas import subjects
-from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodesAnswer, NodesQuestion
+from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodesAnswer, NodesQuestion, NodeWords
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.effects.keepers import Keepers
@@ -25,6 +25,10 @@ QUESTIONS_AT_ONCE = 8
 """Most questions in work: each may hold a connection to a provider for a minute."""
 ANSWER_SECONDS_MAX = 50.0
 """Less than the gateway waits."""
+WORDS_MAX = 20
+"""Most nodes of which the provider's words are told: where more wait, they wait for the same."""
+TROUBLE_CHARACTERS_MAX = 1_000
+"""Most of a provider's error in an answer: it is a sentence, and some libraries quote whole documents."""
 LOG_CHARACTERS_MAX = 500_000
 """Most of a log in one answer: the bus takes messages of a megabyte, and a character may be four bytes in JSON."""
 
@@ -79,7 +83,11 @@ class NodeQuestions:
 
     async def _found(self, question: NodesQuestion) -> NodesAnswer:
         if question.about == "standings":
-            return NodesAnswer(standings=self._standings_of(question.pool))
+            return NodesAnswer(
+                standings=self._standings_of(question.pool),
+                words=words_of(self._keepers, question.pool),
+                trouble=self._keepers.trouble_of(question.pool)[:TROUBLE_CHARACTERS_MAX],
+            )
         if question.about == "check":
             return await self._check(question)
         for keeper in self._keepers.of(question.pool):
@@ -101,6 +109,17 @@ class NodeQuestions:
         finally:
             await provisioner.close()
         return NodesAnswer(findings=tuple(CheckFinding(what=item.what, problem=item.problem) for item in findings))
+
+
+def words_of(keepers: Keepers, pool: str) -> tuple[NodeWords, ...]:
+    """Each node once: keepers of earlier settings often see the nodes of later ones, too, such as pods of one namespace."""
+    told = {
+        node.node_id: node.detail
+        for keeper in reversed(keepers.of(pool))
+        for node in keeper.seen
+        if node.detail and node.phase != "ended"
+    }
+    return tuple(NodeWords(node_id=name, words=words) for name, words in list(told.items())[:WORDS_MAX])
 
 
 async def _reply(message: Msg, answer: NodesAnswer) -> None:

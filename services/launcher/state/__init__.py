@@ -14,6 +14,7 @@ from immutables import Map
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.environment import AllowedMount
 from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import WorkersOutcome
@@ -134,6 +135,8 @@ class State:
     are not among them."""
     pools: Map[str, ProvisionedPool] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts, or did, by name."""
+    pool_mounts: Map[str, tuple[AllowedMount, ...]] = field(default_factory=Map)
+    """What pools let containers mount, by name; a pool that says nothing is not among them."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)

@@ -14,6 +14,7 @@ from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType, Provisioning
 
 Ending = Literal["", "released", "failed"]
+Phase = Literal["requested", "started", "joined", "released", "failed"]
 FORMER_MAX = 4
 """Most earlier provisioners of a pool that are remembered beyond those with nodes on record, so that nodes of theirs that nobody
 knows of are found and ended; people change them rarely."""
@@ -38,6 +39,8 @@ class Node:
     slots: int
     cost_per_hour: float
     requested_at_us: int
+    workspace: str = ""
+    """Workspace of the gang that it was requested for, if the pool limits costs by workspace."""
     provider_id: str = ""
     """Empty: it has not been seen running yet."""
     started_at_us: int | None = None
@@ -57,7 +60,7 @@ class Node:
     """Of a released one: what runs there ends first."""
 
     @property
-    def phase(self) -> Literal["requested", "started", "joined", "released", "failed"]:
+    def phase(self) -> Phase:
         if self.ending:
             return self.ending
         if self.joined_at_us is not None:

@@ -17,7 +17,8 @@ def pool_provisioned(state: State, data: PoolProvisioned) -> State:
         return replace(state, provisioned=state.provisioned.delete(data.pool)) if data.pool in state.provisioned else state
     before = state.provisioned.get(data.pool)
     slots_most = data.nodes_max * max(node_type.slots for node_type in data.node_types)
-    pool = ProvisionedPool(slots_most, before.wanted if before is not None else ())
+    wanted = before.wanted if before is not None else ()
+    pool = ProvisionedPool(slots_most, wanted, by_workspace=bool(data.workspace_cost_per_hour_max))
     return replace(state, provisioned=state.provisioned.set(data.pool, pool))
 
 

@@ -51,19 +51,23 @@ class _LookedAt(NamedTuple):
     provisioned: ProvisionedPool | None
     shares: Map[str, Share]
     owner_slots: Map[str, int]
+    names: tuple[str, ...]
+    """All provisioned pools, where some may fall back to this one: which pool they are wanted in depends on the others."""
 
 
 def _looked_at(state: State, pool: Pool) -> bool:
     """True if nothing has changed since the last look. Every change of an experiment, an agent or an allocation makes its pool
     anew, so the same objects have the same demands."""
     homes = tuple(state.pools.get(home) for home in sorted({entry[0] for entry in pool.lends_to}))
-    look = _LookedAt(pool, homes, state.provisioned.get(pool.name), state.shares, state.owner_slots)
+    names = tuple(sorted(state.provisioned)) if homes else ()
+    look = _LookedAt(pool, homes, state.provisioned.get(pool.name), state.shares, state.owner_slots, names)
     known = pool.memo.get(_LookedAt)
     if (
         known is not None
+        and known.names == names
         and len(known.homes) == len(homes)
         and all(
-            one is other for one, other in zip((*known.homes, known.pool, *known[2:]), (*homes, pool, *look[2:]), strict=True)
+            one is other for one, other in zip((*known.homes, known.pool, *known[2:5]), (*homes, pool, *look[2:5]), strict=True)
         )
     ):
         return True
@@ -152,19 +156,22 @@ class _Gang(NamedTuple):
 
 
 def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[CapacityDemand, ...]:
-    first: dict[tuple[int, str, str, tuple[str, ...]], _Gang] = {}
-    counts: dict[tuple[int, str, str, tuple[str, ...]], int] = {}
-    slots = 0
+    first: dict[tuple[object, ...], _Gang] = {}
+    counts: dict[tuple[object, ...], int] = {}
+    slots: dict[str, int] = {}
+    """By workspace, where these are told apart: the queue of one that may have nothing more must not hide the others."""
     for gang in _gangs(state, pool):
-        if slots >= provisioned.slots_most:
-            break
-        asked = gang.asked
-        key = (gang.missing, asked.locality, asked.device, asked.labels)
+        asked, workspace = gang.asked, gang.experiment.workspace if provisioned.by_workspace else ""
+        if slots.get(workspace, 0) >= provisioned.slots_most:
+            if not provisioned.by_workspace:
+                break
+            continue
+        key = (gang.missing, asked.locality, asked.device, asked.labels, workspace)
         if key not in first and len(first) >= DEMANDS_MAX:
             continue
         # One that no number of nodes could hold is told once, and leaves the count of the others as it is.
         fits = gang.missing <= provisioned.slots_most
-        slots += gang.missing if fits else 0
+        slots[workspace] = slots.get(workspace, 0) + (gang.missing if fits else 0)
         first.setdefault(key, gang)
         counts[key] = counts.get(key, 0) + 1 if fits else 1
     return tuple(

@@ -14,6 +14,8 @@ class ProvisionedPool:
     """Slots that as many nodes as the pool may have would offer: more is never wanted at once."""
     wanted: tuple[CapacityDemand, ...] = ()
     """As last recorded."""
+    by_workspace: bool = False
+    """True: costs are limited by workspace, so gangs of different workspaces are told apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ def agents() -> None:
 def list_agents(context: typer.Context, json: Json = False) -> None:
     """List the agents with their slots and what runs on them."""
     from tenuto.cli.output import print_json, show_rows, when
+    from tenuto.cli.say import say
 
     rows = items(client(context).get("/agents"))
     if json:
@@ -37,8 +38,14 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
                 agent["state"],
                 agent["pool"],
                 f"{len(used)}/{len(slots)} {kinds}{closed}",
+                ", ".join(agent["runtimes"]),
                 ", ".join([*used, *agent.get("auxiliary", ())]),
                 when(agent["joined_us"]),
             )
         )
-    show_rows(("agent", "state", "pool", "slots", "allocations", "since"), cells, "No agents have joined.")
+    show_rows(("agent", "state", "pool", "slots", "runtimes", "allocations", "since"), cells, "No agents have joined.")
+    for agent in rows:
+        if agent.get("unlimited") and agent["state"] != "lost":
+            say(f"Agent {agent['id']} runs trials without limits that its operator set: {agent['unlimited']}.")
+        if agent["notice"] and agent["state"] != "lost":
+            say(f"Agent {agent['id']} will end; the provider of its machine says: {agent['notice']}.")

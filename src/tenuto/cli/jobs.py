@@ -47,7 +47,7 @@ def list_jobs(
         say(f"At position {at}, {when(answer['time_us'])}:")
     pools = [found for found in answer["pools"] if found["rows"] or found["agents"] or pool]
     if not pools:
-        say(f"There is no pool {pool}." if pool else "No pool has agents or experiments.")
+        say(_empty(client(context), pool) if pool else "No pool has agents or experiments.")
     for found in pools:
         fair = found["policy"] == "fair_share"
         heads = (">place", ">exp", "owner", ">priority", ">slots", *((">share",) if fair else ()), ">waiting", "why it waits")
@@ -78,8 +78,37 @@ def _tell_of_nodes(context: typer.Context, pool: str) -> None:
     from tenuto.cli.nodes import lacking
 
     with contextlib.suppress(Refused):
-        for line in lacking(client(context).get(f"/pools/{pool}/provisioning")):
+        found = client(context).get(f"/pools/{pool}/provisioning")
+        for line in lacking(found):
             say(f"  {line}")
+        failed, later = found["last_failure"], any(item["hindrance"] == "later" for item in found["standings"])
+        if later and failed and failed["message"]:
+            say(f"  node {failed['node_id']} could not be had: {failed['message']}")
+
+
+def _empty(rest: Any, pool: str) -> str:
+    """What is said of a pool that the scheduler does not know."""
+    settings = _provisioning(rest, pool)
+    if settings is None or settings["provisioner"] == "static":
+        return f"There is no pool {pool}."
+    return f"Pool {pool} has neither nodes nor experiments: nodes come when work waits (`tenuto pool show {pool}`)."
+
+
+def _provisioning(rest: Any, pool: str) -> dict[str, Any] | None:
+    """Where the pool's nodes come from. None: it never had a provisioner, or that cannot be told."""
+    try:
+        found: dict[str, Any] = rest.get(f"/pools/{pool}/provisioning")["provisioning"]
+    except ClientError:
+        return None
+    return found
+
+
+def _comes_by_itself(settings: dict[str, Any] | None, slots: int) -> bool:
+    """True if a provisioner starts nodes that could hold a gang of so many slots."""
+    if settings is None or settings["provisioner"] == "static":
+        return False
+    most = max((kind["slots"] for kind in settings["node_types"]), default=0)
+    return slots <= most * int(settings["nodes_max"])
 
 
 def note_if_too_large(rest: Any, resources: Resources) -> None:
@@ -90,6 +119,10 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
     except ClientError:
         return
     offered = sum(pool["capacity"] for pool in pools)
+    lacks = offered < resources.slots_min or not any(pool["agents"] for pool in pools)
+    if lacks and not resources.fallback_pools and _comes_by_itself(_provisioning(rest, resources.pool), resources.slots_min):
+        say(f"Nodes of pool {resources.pool} come when work waits: `tenuto node ls` shows them as they come.", file=sys.stderr)
+        return
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
         say(f"Note: pool {resources.pool} has no agent yet; the trials wait for one.", file=sys.stderr)
     if offered < resources.slots_min and not resources.fallback_pools:
@@ -157,12 +190,21 @@ def list_pools(context: typer.Context, json: Json = False) -> None:
     found = [
         {name: value for name, value in pool.items() if name != "rows"} for pool in client(context).get("/jobs", limit=1)["pools"]
     ]
+    # The scheduler knows pools by their agents and experiments, and one whose nodes come by themselves may have neither.
+    by_itself = {item["pool"]: item["provisioning"]["provisioner"] for item in client(context).get("/pools")}
+    nothing = {"agents": 0, "capacity": 0, "free": 0, "leaving": 0, "waiting": 0}
+    unknown = by_itself.keys() - {pool["pool"] for pool in found}
+    found += [{"pool": name, "policy": "priority", "usage_half_life_hours": None, **nothing} for name in unknown]
+    found = [
+        pool | {"nodes_from": by_itself.get(pool["pool"], "static")} for pool in sorted(found, key=lambda pool: pool["pool"])
+    ]
     if json:
         print_json(found)
         return
     rows = [
         (
             pool["pool"],
+            pool["nodes_from"],
             pool["policy"] + (f", half-life {hours:g} h" if (hours := pool["usage_half_life_hours"]) else ""),
             pool["agents"],
             pool["capacity"],
@@ -172,7 +214,7 @@ def list_pools(context: typer.Context, json: Json = False) -> None:
         )
         for pool in found
     ]
-    heads = ("pool", "policy", ">agents", ">slots", ">free", ">being freed", ">experiments that wait")
+    heads = ("pool", "nodes from", "policy", ">agents", ">slots", ">free", ">being freed", ">experiments that wait")
     show_rows(heads, rows, "No pool has agents or experiments.")
 
 

@@ -91,6 +91,7 @@ def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, A
     from tenuto.cli.origin import origin
     from tenuto.client.errors import ClientError
     from tenuto.client.packing import pack
+    from tenuto.kernel.archives import extract_all
     from tenuto.kernel.settings import Settings
     from tenuto.local import begin
     from tenuto.workers.core_api.local_record import CODE_DIRECTORY, RUN_FILE
@@ -112,7 +113,7 @@ def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, A
         def fill() -> None:
             if context_hash:
                 with tarfile.open(fileobj=archive, mode="r:gz") as files:
-                    files.extractall(record / CODE_DIRECTORY, filter="data")
+                    extract_all(files, record / CODE_DIRECTORY)
 
         begin(
             config,

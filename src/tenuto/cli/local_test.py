@@ -105,6 +105,7 @@ class _Rehearsal:
     def _unpack(self) -> bool:
         from tenuto.client.errors import ClientError
         from tenuto.client.packing import pack
+        from tenuto.kernel.archives import extract_all
         from tenuto.kernel.settings import Settings
 
         with tempfile.TemporaryFile() as archive:
@@ -115,7 +116,7 @@ class _Rehearsal:
                 return False
             archive.seek(0)
             with tarfile.open(fileobj=archive, mode="r:gz") as files:
-                files.extractall(self.model, filter="data")
+                extract_all(files, self.model)
         size = f"{packed.size_bytes / 1e3:.1f} kB"
         self.findings.good(f"configuration and model directory ({packed.files} files, {size}), unpacked in {self.model}")
         return True

@@ -1,4 +1,4 @@
-"""pool create, change, check, show; node ls, release, logs."""
+"""pool create, change, check, show, mounts; node ls, release, logs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+POOLS_ASKED_MAX = 20
+"""Most pools whose provider's words are asked for in one list of nodes."""
+COSTS = "workspace_cost_per_hour_max"
 Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
 NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, such as gpus-7.")]
-Provisioner = Annotated[str | None, typer.Option("--provisioner", help="static, ssh, slurm or kubernetes.")]
+Provisioner = Annotated[str | None, typer.Option("--provisioner", help="static, ssh, slurm, kubernetes, aws or gcp.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Setting of the provisioner, such as partition=gpu; repeated.")]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="All of it as YAML: provisioner, settings, node_types, limits.")]
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Slots of a node, if all nodes are alike.")]
@@ -29,6 +32,10 @@ Labels = Annotated[list[str] | None, typer.Option("--label", help="Label of its 
 Least = Annotated[int | None, typer.Option("--min", min=0, help="Nodes that are kept, whether work waits or not.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Most nodes at once.")]
 CostMost = Annotated[float | None, typer.Option("--cost-max", min=0, help="Most that all nodes may cost per hour.")]
+CostsMost = Annotated[
+    list[str] | None,
+    typer.Option("--workspace-cost-max", help="The same for one workspace, such as vision=20 (*=10: each other); repeated."),
+]
 Idle = Annotated[float | None, typer.Option("--idle-seconds", help="A node without work for so long is given back.")]
 Join = Annotated[float | None, typer.Option("--join-seconds", help="A node whose agent takes longer to join has failed.")]
 
@@ -38,18 +45,20 @@ def add_to(pools: typer.Typer) -> None:
     pools.command("change")(change)
     pools.command("check")(check)
     pools.command("show")(show)
+    pools.command("mounts")(mounts)
 
 
 def create(
     context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None, file: File = None,
     slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
-    least: Least = None, most: Most = None, cost_max: CostMost = None, idle_seconds: Idle = None, join_seconds: Join = None,
+    least: Least = None, most: Most = None, cost_max: CostMost = None, workspace_cost_max: CostsMost = None,
+    idle_seconds: Idle = None, join_seconds: Join = None,
 ) -> None:  # fmt: skip
     """Have the nodes of a pool started when work waits, and given back when it does not."""
     if provisioner is None and file is None:
-        raise CliError("Say where the nodes come from: --provisioner ssh, slurm or kubernetes, or a --file.")
+        raise CliError("Say where the nodes come from: --provisioner ssh, slurm, kubernetes, aws or gcp, or a --file.")
     given = _given(provisioner, sets, slots, cost, device, images, label)
-    limits = _limits(least, most, cost_max, idle_seconds, join_seconds)
+    limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     _put(context, pool, _merged(_read(file), given, limits))
     say(f"Pool {pool} has nodes when work waits. `tenuto pool check {pool}` says what is missing.")
 
@@ -57,17 +66,47 @@ def create(
 def change(
     context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None,
     slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
-    least: Least = None, most: Most = None, cost_max: CostMost = None, idle_seconds: Idle = None, join_seconds: Join = None,
+    least: Least = None, most: Most = None, cost_max: CostMost = None, workspace_cost_max: CostsMost = None,
+    idle_seconds: Idle = None, join_seconds: Join = None,
 ) -> None:  # fmt: skip
     """Change where a pool's nodes come from, or its limits; what is not named stays. `--set NAME=` removes a setting, and
     `--provisioner static` gives all nodes back."""
     now = client(context).get(f"/pools/{pool}/provisioning")["provisioning"]
     given = _given(provisioner, sets, slots, cost, device, images, label)
-    limits = _limits(least, most, cost_max, idle_seconds, join_seconds)
+    limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     if not given and not limits:
         raise CliError("Nothing to change: `tenuto pool change --help` shows what there is.")
     _put(context, pool, _merged(now, given, limits))
     say(f"Pool {pool} is changed.")
+
+
+def mounts(
+    context: typer.Context,
+    pool: Pool,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH[:rw]]...", help="All that may be mounted, such as /data /scratch:rw.")
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--none", help="Nothing may be mounted.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Whatever each agent's operator allows (TENUTO_DOCKER_MOUNTS).")] = False,
+    json: Json = False,
+) -> None:
+    """Show or set what containers may mount on a pool's agents, within what each agent's operator allows."""
+    from tenuto.cli.output import print_json
+
+    if (paths is not None) + nothing + reset > 1:
+        raise CliError("Give either paths, or --none, or --reset.")
+    if paths or nothing or reset:
+        allowed = [{"path": path.removesuffix(":rw"), "writable": path.endswith(":rw")} for path in paths or ()]
+        client(context).put(f"/pools/{pool}/mounts", {"mounts": None if reset else allowed})
+    found = client(context).get(f"/pools/{pool}/mounts")
+    if json:
+        print_json(found)
+        return
+    if found["mounts"] is None:
+        say(f"Pool {pool} says nothing of mounts: each agent's operator does (TENUTO_DOCKER_MOUNTS).")
+        return
+    told = ", ".join(item["path"] + (" (writable)" if item.get("writable") else "") for item in found["mounts"])
+    say(f"Containers in pool {pool} may mount {told or 'nothing'}, within what each agent's operator allows.")
 
 
 def check(context: typer.Context, pool: Pool, file: File = None, json: Json = False) -> None:
@@ -79,15 +118,16 @@ def check(context: typer.Context, pool: Pool, file: File = None, json: Json = Fa
         print_json(found)
     else:
         for item in found["findings"]:
-            problem = item["problem"]
-            say(f"{'problem' if problem else 'ok     '}  {item['what']}{': ' + problem if problem else ''}")
+            said = item["problem"] or item["note"]
+            mark = "problem" if item["problem"] else "note   " if said else "ok     "
+            say(f"{mark}  {item['what']}{': ' + said if said else ''}")
     if not found["ready"]:
         raise typer.Exit(1)
 
 
 def show(context: typer.Context, pool: Pool, json: Json = False) -> None:
     """Show where a pool's nodes come from, what it lacks, and the last failure."""
-    from tenuto.cli.output import print_json, when
+    from tenuto.cli.output import print_json
 
     found = client(context).get(f"/pools/{pool}/provisioning")
     if json:
@@ -99,31 +139,42 @@ def show(context: typer.Context, pool: Pool, json: Json = False) -> None:
         say(f"  {name} = {value}")
     for kind in settings["node_types"]:
         price = f", {kind['cost_per_hour']:g} per hour" if kind["cost_per_hour"] else ""
-        say(f"  nodes of type {kind['name']}: {kind['slots']} slots{', ' + kind['device'] if kind['device'] else ''}{price}")
+        slots = f"{kind['slots']} slot{'s' * (kind['slots'] != 1)}"
+        say(f"  nodes of type {kind['name']}: {slots}{', ' + kind['device'] if kind['device'] else ''}{price}")
     most = settings["cost_per_hour_max"]
     limit = f", for at most {most:g} per hour" if most is not None else ""
     say(f"  {settings['nodes_min']} to {settings['nodes_max']} nodes{limit}")
+    for name, cost in sorted(settings.get(COSTS, {}).items()):
+        say(f"  {'each other workspace' if name == '*' else f'workspace {name}'}: for at most {cost:g} per hour")
     say(f"  given back after {settings['idle_seconds']:g} s without work")
     say(f"nodes: {found['nodes']}, of which {found['nodes_coming']} are coming")
-    for line in lacking(found):
+    for line in [*lacking(found), *_last_failure(found)]:
         say(line)
-    if failed := found["last_failure"]:
-        words = f" ({failed['message']})" if failed["message"] else ""
-        again = f"; asked for again from {when(failed['retry_at_us'])}" if failed["retry_at_us"] else ""
-        why = failed["reason"] or failed["failure"]
-        say(f"last failure, {when(failed['at_us'])}: node {failed['node_id']}: {why}{words}{again}")
+
+
+def _last_failure(pool: dict[str, Any]) -> list[str]:
+    from tenuto.cli.output import when
+
+    if not (failed := pool["last_failure"]):
+        return []
+    words = f" ({failed['message']})" if failed["message"] else ""
+    again = f"; asked for again from {when(failed['retry_at_us'])}" if failed["retry_at_us"] else ""
+    why = failed["reason"] or failed["failure"]
+    return [f"last failure, {when(failed['at_us'])}: node {failed['node_id']}: {why}{words}{again}"]
 
 
 HINDRANCES = {
     "": "",
     "never": "no number of nodes within the limits could hold it",
     "limits": "the pool's limits leave no room for more nodes now",
+    "workspace": "the limit of its workspace leaves no room for more nodes now",
     "later": "such nodes could not be had a moment ago",
 }
 
 
 def lacking(pool: dict[str, Any]) -> list[str]:
-    """What a pool lacks, with what comes and why nothing more does, in a line for each kind of gang."""
+    """What a pool lacks, with what comes and why nothing more does, in a line for each kind of gang; and what the provider says
+    of nodes that come."""
     from tenuto.cli.output import when
 
     standings = pool["standings"] or [{"demand": item, "gangs_coming": None} for item in pool["wanted"]]
@@ -138,7 +189,13 @@ def lacking(pool: dict[str, Any]) -> list[str]:
             told += f", and for the others {why}" if why else ""
             told += f"; asked for again from {when(item['retry_at_us'])}" if item.get("retry_at_us") else ""
         lines.append(told)
-    return lines
+    words = [f"node {item['node_id']}: {item['words']}" for item in pool.get("coming", ())]
+    return lines + _trouble(pool) + words
+
+
+def _trouble(pool: dict[str, Any]) -> list[str]:
+    """Of a provider that cannot be asked: without it, a node that is requested and never comes would tell nothing."""
+    return [f"provisioner {pool['provisioning']['provisioner']}: {pool['trouble']}"] if pool.get("trouble") else []
 
 
 @app.callback()
@@ -152,20 +209,46 @@ def list_nodes(
     pool: Annotated[str | None, typer.Option("--pool", "-p", help="Only this pool.")] = None,
     json: Json = False,
 ) -> None:
-    """List the nodes that provisioners start, and why each is there."""
+    """List the nodes that provisioners start, and why each is there, does not come, or has failed."""
     from tenuto.cli.output import print_json, show_rows, when
 
     found = client(context).get("/nodes", pool=pool)
     if json:
         print_json(found)
         return
+    pools = _lacking_nodes(client(context), found, pool)
+    words = _words(pools)
     rows = [
         (item["id"], item["phase"], item["node_type"], item["slots"], f"{item['cost_per_hour']:g}", item["provider_id"],
-         when(item["requested_us"]), item["message"] or item["reason"])
+         when(item["requested_us"]), item["message"] or " ".join([item["reason"], *words.get(item["id"], ())]))
         for item in found
     ]  # fmt: skip
     heads = ("node", "phase", "type", ">slots", ">cost/h", "at the provider", "since", "why")
-    show_rows(heads, rows, "No provisioner has started a node.")
+    show_rows(heads, rows, "No provisioner has a node now; one that ended is in `tenuto event tail --from 1`.")
+    for each in pools:
+        for line in _trouble(each) + (_last_failure(each) if _matters(each, found) else []):
+            say(f"pool {each['pool']}: {line}")
+
+
+def _words(pools: Iterable[dict[str, Any]]) -> dict[str, tuple[str]]:
+    """What the provider says of nodes that come, such as why one still waits in its queue; by node."""
+    return {item["node_id"]: (f"Its provider: {item['words']}.",) for pool in pools for item in pool.get("coming", ())}
+
+
+def _lacking_nodes(rest: Any, nodes: list[dict[str, Any]], pool: str | None) -> list[dict[str, Any]]:
+    """Pools of which somebody may want to know more: nodes come, gangs wait for some, or the last one failed."""
+    coming = {node["pool"] for node in nodes if node["phase"] in ("requested", "started")}
+    pools = [item for item in rest.get("/pools") if pool in (None, item["pool"])]
+    chosen = [item for item in pools if item["pool"] in coming or item["wanted"] or item["last_failure"]]
+    asked = {item["pool"] for item in chosen[:POOLS_ASKED_MAX]}
+    return [rest.get(f"/pools/{item['pool']}/provisioning") if item["pool"] in asked else item for item in chosen]
+
+
+def _matters(pool: dict[str, Any], nodes: list[dict[str, Any]]) -> bool:
+    """True for a failure while something still waits, or no node has joined. It is told although its node has ended and is no
+    longer listed, else the list would say nothing of why there is none."""
+    joined = any(node["pool"] == pool["pool"] and node["phase"] == "joined" for node in nodes)
+    return pool["last_failure"] is not None and (bool(pool["wanted"]) or not joined)
 
 
 @app.command("release")
@@ -186,7 +269,8 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="Most lines, from the end.")] = 200,
 ) -> None:
     """Print what a node's agent, or its boot, has printed."""
-    say(client(context).get(f"/nodes/{node}/logs", lines=lines)["logs"])
+    printed = client(context).get(f"/nodes/{node}/logs", lines=lines)["logs"]
+    say(printed or f"Node {node} has printed nothing so far; `tenuto node ls` says how it comes on.")
 
 
 def _given(
@@ -215,10 +299,25 @@ def _limits(
     return {name: value for name, value in named.items() if value is not None}
 
 
+def _by_workspace(given: Iterable[str] | None) -> dict[str, Any]:
+    found: dict[str, float | None] = {}
+    for item in given or ():
+        name, equals, cost = item.partition("=")
+        try:
+            found[name] = float(cost) if cost else None
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise CliError(f"--workspace-cost-max wants WORKSPACE=COST, or WORKSPACE= for no limit (found {item!r}).")
+    return {COSTS: found} if found else {}
+
+
 def _merged(now: dict[str, Any], given: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
     body = now | limits | ({"provisioner": given["provisioner"]} if "provisioner" in given else {})
     settings = body.get("settings", {}) | given.get("settings", {})
     body["settings"] = {name: value for name, value in settings.items() if value}
+    costs = now.get(COSTS, {}) | limits.get(COSTS, {})
+    body[COSTS] = {name: cost for name, cost in costs.items() if cost is not None}
     if "node_type" in given:
         kinds = body.get("node_types") or [{}]
         if len(kinds) > 1:

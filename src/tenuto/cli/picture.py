@@ -102,8 +102,12 @@ def draw(
 ) -> None:
     """A row a slot, a colour an experiment. A dark edge: the trial was told to save and leave. Hatched: the slot was out of
     service. Raises CliError."""
-    import matplotlib
+    from tenuto.kernel.optional import NotInstalled, needed
 
+    try:
+        matplotlib = needed("matplotlib")
+    except NotInstalled as error:
+        raise CliError(f"A picture needs a package: {error}.") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -90,13 +90,14 @@ def _read(directory: Path, weights: str, index: int) -> Mapping[str, Any]:
 def _take(target: Target, checkpoint_id: str, directory: Path) -> None:
     import tarfile
 
+    from tenuto.kernel.archives import extract
+
     try:
         with (
             Transport(target).open(Request("GET", f"/checkpoints/{checkpoint_id}/download")) as response,
             tarfile.open(fileobj=response.raw, mode="r|*") as archive,
         ):
             for entry in archive:
-                # "data" refuses absolute names, names outside the directory and device files.
-                archive.extract(entry, directory, filter="data")
+                extract(archive, entry, directory)
     except tarfile.TarError as error:
         raise ClientError(f"The checkpoint {checkpoint_id} arrived damaged ({error}): try again.") from error

@@ -22,6 +22,7 @@ from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
 from tenuto.kernel.private_files import write_private
+from tenuto.kernel.settings import Settings, SettingsError
 
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
@@ -144,19 +145,35 @@ def process_specs(
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
     if worker_user:
         agent["TENUTO_WORKER_USER"] = worker_user
+    listens = metrics_listens(os.environ.get("TENUTO_METRICS_LISTEN", ""))
     return [
-        ProcessSpec("relay", _python("tenuto.kernel.relay"), service | _user("relay", passwords.services["relay"])),
         *(
             ProcessSpec(
-                name, _python(f"tenuto.services.{name}"), service | of.get(name, {}) | _user(name, passwords.services[name])
+                name,
+                _python("tenuto.kernel.relay" if name == "relay" else f"tenuto.services.{name}"),
+                service | of.get(name, {}) | _user(name, passwords.services[name]) | listens.get(name, {}),
             )
-            for name in SERVICES
+            for name in ("relay", *SERVICES)
         ),
         *(
             _agent(layout, agent | _user(agent_user(agent_id), password), agent_id, number)
             for number, (agent_id, password) in enumerate(passwords.agents.items(), start=1)
         ),
     ]
+
+
+def metrics_listens(first: str) -> dict[str, dict[str, str]]:
+    """Settings of each service: the relay listens at `first`, the others at the ports behind it. Raises ServerError."""
+    if not first:
+        return {}
+    try:
+        host, port = Settings(metrics_listen=first).metrics_address()
+    except SettingsError as error:
+        raise ServerError(str(error)) from None
+    names = ("relay", *SERVICES)
+    if not 0 < port <= 65_536 - len(names):
+        raise ServerError(f"TENUTO_METRICS_LISTEN is {first}, but {len(names)} ports are needed, from its own on.")
+    return {name: {"TENUTO_METRICS_LISTEN": f"{bracketed(host)}:{port + index}"} for index, name in enumerate(names)}
 
 
 def _user(name: str, password: str) -> dict[str, str]:
@@ -180,7 +197,7 @@ _PER_PROCESS = frozenset(
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
         *("GATEWAY_URL", "BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE", "REST_TLS_HOST", "REST_CERT_FILE"),
-        "REST_KEY_FILE",
+        *("REST_KEY_FILE", "METRICS_LISTEN"),
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user are passed on."""

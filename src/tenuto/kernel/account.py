@@ -13,6 +13,7 @@ import pwd
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,15 +144,16 @@ def home_variables(account: Account, home: Path) -> dict[str, str]:
     return {"HOME": str(home), "USER": account.name, "LOGNAME": account.name, "PYTHONNOUSERSITE": "1"}
 
 
-def hand_over(directory: Path, account: Account) -> None:
-    """Gives a tree that workers of another account have written so far to this account. Links are not followed, and files of a
-    third account are left alone. Raises OSError."""
-    before = directory.lstat().st_uid
-    if before == account.uid:
-        return
-    with beneath.directory(directory, ()) as descriptor:
+def hand_over(anchor: Path, account: Account, parts: Sequence[str] = ()) -> None:
+    """Gives a tree that workers of another account have written so far to this account. `anchor` is the operator's; below it,
+    links are not followed. Files of a third account are left alone. Raises OSError."""
+    with beneath.directory(anchor, parts) as descriptor:
+        before = os.fstat(descriptor).st_uid
+        if before == account.uid:
+            return
         for _, parent, item in beneath.walk(descriptor):
             state = os.stat(item.name, dir_fd=parent, follow_symlinks=False)
             if state.st_uid == before and not stat.S_ISLNK(state.st_mode):
                 os.chown(item.name, account.uid, account.gid, dir_fd=parent, follow_symlinks=False)
-    account.own(directory, 0o2770)
+        os.fchmod(descriptor, 0o2770)
+        os.fchown(descriptor, account.uid, account.gid)

@@ -45,8 +45,10 @@ class SafeClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         server = self._current_server
-        if initial_connection and server is not None and server.uri.scheme == "tls" and not info.get("tls_required"):
-            raise nats.errors.Error("nats: the server offers no TLS, so no credentials are sent")
+        if initial_connection and server is not None and server.uri.scheme == "tls":
+            if not (info.get("tls_required") or info.get("tls_available")):
+                raise nats.errors.Error("nats: the server offers no TLS, so no credentials are sent")
+            info["tls_required"] = True  # by this side, where the server leaves it to the client: nats-py goes by this alone
         await super()._process_info(info, initial_connection)
 
 

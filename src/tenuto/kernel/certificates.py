@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import ipaddress
 import ssl
+import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -77,3 +78,9 @@ def _made(host: str) -> tuple[bytes, bytes]:
     )
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return certificate.public_bytes(serialization.Encoding.PEM), secret
+
+
+if (
+    __name__ == "__main__"
+):  # python -m tenuto.kernel.certificates DIRECTORY HOST: for containers that are started with a certificate
+    kept_certificate(Path(sys.argv[1]), sys.argv[2])

@@ -19,7 +19,7 @@ from typing import Any
 import nats.errors
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
-from faststream.security import SASLPlaintext
+from faststream.security import BaseSecurity, SASLPlaintext
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, ConsumerInfo
@@ -27,7 +27,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.bus import Link
+from tenuto.kernel.bus import Link, SafeClient, close, security_of
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
@@ -51,6 +51,20 @@ Establish = Callable[[Any], Awaitable[ConsumerConfig]]
 """Function of the JetStream context that makes sure that the stream exists, and returns the configuration of the consumer."""
 
 
+class SafeBroker(NatsBroker):
+    """With a client that sends no credentials to a server that offers no TLS where its URL says tls://."""
+
+    async def _connect(self) -> Client:
+        client = SafeClient()
+        try:
+            await client.connect(**self._connection_kwargs)
+        except BaseException:
+            await close(client)
+            raise
+        self.config.connect(client)
+        return client
+
+
 class DurableConsumer:
     def __init__(
         self,
@@ -70,10 +84,10 @@ class DurableConsumer:
         self._connection: Client | None = None
         self._seldom = Seldom(logger)
         self._link = Link(settings, name)
-        self.broker = NatsBroker(
+        self.broker = SafeBroker(
             settings.nats_url,
             **self._link.options(),
-            security=SASLPlaintext(settings.nats_user, settings.bus_password()) if settings.nats_user else None,
+            security=_security(settings),
             apply_types=False,
             logger=None,
         )
@@ -170,6 +184,14 @@ def paced(fetch: Fetch) -> Fetch:
             raise
 
     return fetched
+
+
+def _security(settings: Settings) -> BaseSecurity | None:
+    """Credentials, and how the server's certificate is checked, as `kernel/bus.py` does. Raises SettingsError."""
+    context = security_of(settings).get("tls")
+    if settings.nats_user:
+        return SASLPlaintext(settings.nats_user, settings.bus_password(), ssl_context=context, use_ssl=context is not None)
+    return BaseSecurity(ssl_context=context, use_ssl=True) if context is not None else None
 
 
 async def _undecoded(message: NatsMessage) -> NatsMessage:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import asyncpg
@@ -23,6 +24,9 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
+from tenuto.kernel.monitoring import catalogue
+from tenuto.kernel.monitoring.instruments import EFFECT_ATTEMPTS, EFFECT_SECONDS
+from tenuto.kernel.monitoring.sampling import Sample
 from tenuto.kernel.parked import Parked, park, retry_parked
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
@@ -158,12 +162,15 @@ class Effects:
 
     async def _attempt(self, event: Event, attempts: int) -> float | None:
         """Seconds until the next attempt; None: the effect is done, or parked."""
+        begun = perf_counter()
         try:
             with telemetry.span(f"effect {event.type}", parent=event.trace, position=event.position):
                 await self._handlers[event.type](event)
+            self._measure("done", begun)
             return None
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            self._measure("failed" if attempts < ATTEMPTS_MAX else "parked", begun)
             if attempts >= ATTEMPTS_MAX:
                 logger.exception("%s parked %s at position %d", self._name, event.type, event.position)
                 await park(self._pool, self._name, str(event.id), event.type, encode_event(event), reason)
@@ -180,6 +187,17 @@ class Effects:
                 reason,
             )
             return delay_seconds
+
+    def _measure(self, outcome: str, begun: float) -> None:
+        EFFECT_ATTEMPTS.labels(self._name, outcome).inc()
+        EFFECT_SECONDS.labels(self._name).observe(perf_counter() - begun)
+
+    async def sample(self) -> Sequence[Sample]:
+        """Source of gauges."""
+        info = await self._consumer.info()
+        if info is None:
+            return []
+        return [Sample(catalogue.EFFECTS_WAITING, (info.num_pending or 0) + (info.num_ack_pending or 0), (self._name,))]
 
     async def _handle_again(self, parked: Parked) -> None:
         event = decode_event(parked.body)

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, get_args
 
 import asyncpg
@@ -27,6 +28,7 @@ from tenuto.kernel.bus import ensure_streams
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
+from tenuto.kernel.monitoring.instruments import INGRESS_SECONDS, REPORTS, REPORTS_PARKED
 from tenuto.kernel.parked import Parked, StaysParked, park, retry_parked
 from tenuto.kernel.positions import Positions
 from tenuto.kernel.pulling import PulledConsumer
@@ -192,7 +194,10 @@ class Ingress:
 
     async def _commit(self, chosen: list[_Arrived], words: dict[Spool, Committed]) -> dict[Spool, Committed]:
         """Commits the chosen reports. Returns what to tell the agents; a gap that they were about to be told of stays one."""
+        begun = perf_counter()
         await self._receive_patiently([item.report for item in chosen])
+        INGRESS_SECONDS.labels(self._lane).observe(perf_counter() - begun)
+        REPORTS.labels(self._lane).inc(len(chosen))
         # Positions are stored after the commit and before the acknowledgement: a crash in between repeats reports, and loses
         # none.
         moved = self._reception.commit(chosen)
@@ -276,6 +281,7 @@ class Ingress:
 
     async def _park(self, report: Report, reason: str) -> None:
         item = f"{report.lane}/{report.agent_id}/{report.spool_id}/{report.sequence}"
+        REPORTS_PARKED.labels(self._lane).inc()
         logger.error("%s parked report %s (%s): %s", self._name, item, report.kind, reason)
         digest = digest_of(report.token)
         await self._positions.patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason, digest))
@@ -294,6 +300,7 @@ class Ingress:
             raise StaysParked(poison.reason) from poison
 
     async def _park_unreadable(self, message: Msg, reason: str) -> None:
+        REPORTS_PARKED.labels(self._lane).inc()
         item = f"{message.subject}@{message.metadata.sequence.stream}@{message.metadata.timestamp.isoformat()}"
         logger.error("%s parked message %s: %s", self._name, item, reason)
         await park(self._pool, self._name, item, UNREADABLE, message.data, reason)

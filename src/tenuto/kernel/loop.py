@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -30,6 +31,9 @@ from tenuto.kernel.eventlog import (
 )
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.head_watch import read_patiently
+from tenuto.kernel.monitoring import catalogue
+from tenuto.kernel.monitoring.instruments import OfLoop
+from tenuto.kernel.monitoring.sampling import Sample, Watched
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.snapshots import Snapshots
@@ -87,6 +91,7 @@ class ServiceLoop(Generic[S]):
         self._callbacks: list[Folded[S]] = []
         self._position_waits: list[tuple[int, asyncio.Future[None]]] = []
         self._already: dict[UUID, Event] = {}
+        self._measured = OfLoop(core.name)
 
     # Interface for the rest of the service.
 
@@ -98,6 +103,19 @@ class ServiceLoop(Generic[S]):
     async def wait_ready(self) -> None:
         """Returns when the state is recovered."""
         await self._ready.wait()
+
+    def watched(self) -> Watched:
+        """What is told of the loop in metrics."""
+
+        async def waiting() -> Sequence[Sample]:
+            return [Sample(catalogue.COMMANDS_WAITING, self._waiting.qsize(), (self.core.name,))]
+
+        return Watched(self._not_ready, {"commands": waiting}, {self.core.name: self}, lambda: self.available)
+
+    def _not_ready(self) -> str:
+        if not self._ready.is_set():
+            return "The service reads the event log."
+        return "" if self.available else "The event log cannot be written."
 
     async def wait_position(self, position: int) -> None:
         """Returns when every input up to `position` is folded and committed."""
@@ -121,7 +139,7 @@ class ServiceLoop(Generic[S]):
         """Like `submit`, in the given order, in one commit if possible. A refusal is returned in its command's place."""
         if self._stopped:
             raise LoopStopped(f"{self.core.name} is stopping")
-        loop = asyncio.get_running_loop()
+        loop, begun = asyncio.get_running_loop(), perf_counter()
         waiting = [Waiting(command, loop.create_future()) for command in commands]
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
@@ -132,7 +150,9 @@ class ServiceLoop(Generic[S]):
                         self._wake.set()
                     await self._waiting.put(item)
                 self._wake.set()
-                return [await item.answer for item in waiting]
+                answers = [await item.answer for item in waiting]
+            self._measured.command_seconds.observe(perf_counter() - begun)
+            return answers
         except TimeoutError:
             raise LogUnavailable(f"{self.core.name} could not commit within {COMMAND_SECONDS_MAX:.0f} s") from None
         finally:
@@ -212,7 +232,10 @@ class ServiceLoop(Generic[S]):
 
     async def _commit_some(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
         draft = Draft(self.core, self.state, self.position)
+        begun = perf_counter()
         draft.decide(inputs, commands, self._clock)
+        self._measured.decide_seconds.observe(perf_counter() - begun)
+        oldest_us = inputs[0].time_us if draft.inputs_taken and draft.events else None
         try:
             await self._commit(draft)
         except VersionConflict as conflict:
@@ -224,6 +247,9 @@ class ServiceLoop(Generic[S]):
             if not await self._drop_done(commands, draft):
                 raise
             return
+        answers = [answer.code if isinstance(answer, Refused) else "" for _, answer in draft.answers]
+        seconds = None if oldest_us is None else (self._clock.now_us() - oldest_us) / 1e6
+        self._measured.committed(draft.inputs_taken, len(draft.events), answers, seconds)
         for _ in range(draft.inputs_taken):
             inputs.popleft()
         for _ in range(draft.commands_taken):
@@ -267,7 +293,9 @@ class ServiceLoop(Generic[S]):
             with telemetry.span(
                 "commit", links=draft.traces(), service=self.core.name, events=len(draft.events), inputs=draft.inputs_taken
             ):
+                begun = perf_counter()
                 recorded = await self._append_all(draft)
+                self._measured.commit_seconds.observe(perf_counter() - begun)
         self.state, self.position = draft.state, draft.position
         if self._checks:
             self.core.check(self.state)

@@ -31,6 +31,9 @@ EXTRAS = {
     "docker": "docker",
     "kubernetes_asyncio": "kubernetes",
     "asyncssh": "ssh",
+    "boto3": "aws",
+    "botocore": "aws",
+    "google.cloud.compute_v1": "gcp",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
@@ -43,6 +46,8 @@ USED_BY = {
     "tenuto.kernel.storage.cloud": ("obstore",),
     "tenuto.services.launcher.adapters.provisioners.kubernetes": ("kubernetes_asyncio",),
     "tenuto.services.launcher.adapters.provisioners.ssh": ("asyncssh",),
+    "tenuto.services.launcher.adapters.provisioners.aws": ("boto3", "botocore"),
+    "tenuto.services.launcher.adapters.provisioners.gcp.door": ("google.cloud.compute_v1",),
 }
 """Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
 and its like) import these parts."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from time import perf_counter
 
 import nats.errors
 from nats.aio.client import Client
@@ -21,6 +23,9 @@ from tenuto.kernel.bus import WRONG_LAST_SEQUENCE, ensure_stream, ensure_streams
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX, HeadWatch
+from tenuto.kernel.monitoring import catalogue
+from tenuto.kernel.monitoring.instruments import PUBLISH_SECONDS, PUBLISHED
+from tenuto.kernel.monitoring.sampling import Sample, Watched
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.store_watch import StoreWatch
@@ -56,6 +61,19 @@ class Relay:
         self._stores = StoreWatch(bus, settings)
         self._backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         self._seldom = Seldom(logger)
+        self.position = 0
+        """Position up to which the stream holds the log, as far as this relay knows."""
+
+    def watched(self) -> Watched:
+        """What is told of it in metrics."""
+
+        async def stores() -> Sequence[Sample]:
+            return [Sample(catalogue.BUS_STORES, float(self._stores.state.ok))]
+
+        return Watched(self._not_ready, {"bus": stores}, {"relay": self})
+
+    def _not_ready(self) -> str:
+        return "" if self._bus.is_connected else "NATS cannot be reached."
 
     async def run(self) -> None:
         """Runs until cancelled. Raises Diverged; recovers by itself from any loss of the log or the bus."""
@@ -65,7 +83,8 @@ class Relay:
         async with HeadWatch(self._log) as watch:
             while True:
                 try:
-                    await self._publish_after(await self.resume(), watch)
+                    self.position = await self.resume()
+                    await self._publish_after(self.position, watch)
                 except LogUnavailable as error:
                     self._seldom.warn(f"the relay cannot read the log: {error}")
                 except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
@@ -113,8 +132,11 @@ class Relay:
                 if not await self._waited(position, watch):
                     return
                 continue
+            begun = perf_counter()
             await self._publish(batch)
-            position = batch[-1].position
+            PUBLISH_SECONDS.observe(perf_counter() - begun)
+            PUBLISHED.inc(len(batch))
+            self.position = position = batch[-1].position
             self._backoff.worked()
             self._stores.works(subjects.LOG_STREAM)
             self._seldom.over()

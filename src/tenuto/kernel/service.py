@@ -19,6 +19,8 @@ from tenuto.kernel.draft import Poisoned
 from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.loop import FeedBroken
+from tenuto.kernel.monitoring.process import monitored
+from tenuto.kernel.monitoring.sampling import Watched
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 
@@ -38,6 +40,10 @@ CONNECT_MESSAGE_SECONDS = 5.0
 
 
 class App(Protocol):
+    def watched(self) -> Watched:
+        """What is told of the service in its metrics."""
+        ...
+
     async def run(self) -> None:
         """Runs until cancelled; then cleans up."""
         ...
@@ -109,18 +115,20 @@ async def _serve(name: str, settings: Settings, build: Build) -> int:
 
 
 async def _open_and_run(name: str, settings: Settings, build: Build) -> None:
-    log = await open_log(name, settings.database_url)
-    try:
-        bus = await bus_module.connect(settings, name)
+    async with monitored(name, settings) as begin:
+        log = await open_log(name, settings.database_url)
         try:
-            app = await build(settings, log, bus, SystemClock())
-            spare_collector()
-            logger.info("%s is ready", name)
-            await app.run()
+            bus = await bus_module.connect(settings, name)
+            try:
+                app = await build(settings, log, bus, SystemClock())
+                spare_collector()
+                begin(log, bus, app.watched())
+                logger.info("%s is ready", name)
+                await app.run()
+            finally:
+                await bus_module.close(bus)
         finally:
-            await bus_module.close(bus)
-    finally:
-        await log.close()
+            await log.close()
 
 
 async def open_log(name: str, url: str) -> PostgresEventLog:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>[0-9]{1,5})")
 
 
 class SettingsError(ValueError):
@@ -119,6 +122,9 @@ class Settings:
     """Most bytes of reports waiting in JetStream; beyond it agents keep them in their spools."""
     trace_exporter: str = "none"
     """none, console or otlp (to OTEL_EXPORTER_OTLP_ENDPOINT)."""
+    metrics_listen: str = ""
+    """Host and port at which a service tells Prometheus its metrics (/metrics) and answers probes (/healthz, /readyz), such as
+    0.0.0.0:9100; each service of a machine needs a port of its own. Empty: at none. See docs/metrics.md."""
     log_level: str = "INFO"
     anchor_targets: str = ""
     """Targets outside the database at which the signed end of the log is noted: addresses separated by spaces, such as
@@ -146,24 +152,48 @@ class Settings:
     and then that code can read whatever the agent can. See docs/security.md."""
     cpu_slots: int = 0
     """CPU slots that an agent offers if it has no GPU. 0: one per core."""
+    memory_bytes_per_slot: int = 0
+    """Memory of a run on an agent for each of its slots, in bytes; a trial without slots has that of one. Of processes as of
+    containers. 0: no limit. See docs/limits.md."""
+    cpus_per_slot: float = 0.0
+    """Processors of a run for each of its slots; a trial without slots has those of one. 0: no limit."""
+    cgroup_parent: str = ""
+    """Cgroup below which an agent makes those of its processes' runs, counted from the root of the hierarchy, such as /tenuto;
+    made if it is missing. Empty: the agent's own cgroup."""
+    limits_required: int = 0
+    """1: an agent that cannot limit its processes' runs as set does not start. 0: it runs them without, and says so."""
     docker_url: str = ""
     """Address of the Docker daemon in whose containers an agent runs trials that name an image, such as
     unix:///var/run/docker.sock. Empty: the agent runs no images. See docs/containers.md."""
     docker_mounts: str = ""
     """Paths of the node that experiments may mount into their containers, with commas between. Read-only, unless `:rw` follows:
-    /data,/scratch:rw. Of a read-only one also what is below it. Empty: none."""
+    /data,/scratch:rw. Of a read-only one also what is below it. `pool` among them: what the agent's pool allows, too. Empty:
+    none, whatever the pool allows."""
     docker_root: int = 0
     """1: containers of an agent that runs as root, and has no `worker_user`, run as root, too. 0: they run as nobody."""
     docker_network: str = "bridge"
-    """Network of containers, by its name in Docker: bridge, host, none, or one that the operator made. A trial on several agents
-    always has the node's own (host)."""
+    """Network of containers, by its name in Docker: bridge, host, none, or one that the operator made."""
+    docker_gang_network: str = "host"
+    """Network of containers whose trial is on several agents, by its name in Docker, by which its ranks reach each other: host
+    (that of the node), or one that the operator made and that connects all of these agents. See docs/containers.md."""
     docker_memory_bytes_per_slot: int = 0
-    """Memory of a container for each of its slots, in bytes; a trial without slots has that of one. 0: no limit."""
+    """Memory of a container for each of its slots, in bytes, if it is another than `memory_bytes_per_slot`. 0: the same."""
     docker_cpus_per_slot: float = 0.0
-    """Processors of a container for each of its slots; a trial without slots has those of one. 0: no limit."""
+    """Processors of a container for each of its slots, if they are others than `cpus_per_slot`. 0: the same."""
     docker_shm_bytes: int = 2 << 30
     """Most shared memory (/dev/shm) of a container in bytes. Data loaders need far more than Docker's 64 MiB; what is not used
     costs nothing."""
+    docker_warm_containers_max: int = 4
+    """Most containers that wait for a run with the image's framework imported, of an agent that runs as root; some 300 MB each.
+    More slots than that, and short trials: one for each slot. 0: every container starts cold. See docs/warm-workers.md."""
+    docker_ulimits: str = ""
+    """Limits of the processes of containers, with commas between: NAME=LIMIT or NAME=SOFT:HARD, -1 for none, such as
+    memlock=-1,stack=67108864,nofile=65536. Empty: the daemon's own."""
+    docker_read_only: int = 0
+    """1: no container may write into its image's files. 0: those whose configuration says `read_only` may not."""
+    docker_credentials_file: str = ""
+    """File with the operator's credentials for registries, as Docker's config.json has them, readable by the agent only; for
+    images of all users that name no credentials of their own. Empty: none."""
     leave_at: float = 0.0
     """Time at which an agent has to be gone, in seconds since 1970, such as the end of its Slurm job; its trials save before and
     go on elsewhere. 0: none. See docs/slurm.md."""
@@ -176,6 +206,11 @@ class Settings:
     go on elsewhere. 0: SIGTERM means that only where the agent knows its end, and then 20 s."""
     leave_idle_seconds: float = 0.0
     """Time without work after which an agent ends by itself, so that a batch system can give its node to others. 0: never."""
+    end_notice: str = ""
+    """Cloud whose metadata service an agent asks for notices of its machine's end: aws or gcp. Empty: none is asked. See
+    docs/nodes.md."""
+    end_notice_url: str = ""
+    """Address of that service. Empty: http://169.254.169.254, as both clouds have it."""
     auxiliary_trials_max: int = 100
     """Most trials without slots (`slots_per_trial: 0`) that an agent runs at once; others wait. 0: none."""
 
@@ -189,6 +224,15 @@ class Settings:
             raise SettingsError(
                 f"TENUTO_NATS_PASSWORD_FILE is {self.nats_password_file}, which cannot be read: {error}."
             ) from None
+
+    def metrics_address(self) -> tuple[str, int]:
+        """Host and port of `metrics_listen`. Raises SettingsError."""
+        found = _ADDRESS.fullmatch(self.metrics_listen)
+        if found is None or int(found["port"]) > 65_535:
+            raise SettingsError(
+                f"TENUTO_METRICS_LISTEN is {self.metrics_listen!r}, but must be a host and a port, such as 0.0.0.0:9100."
+            )
+        return found["v6"] or found["host"], int(found["port"])
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

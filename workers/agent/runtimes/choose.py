@@ -14,6 +14,8 @@ from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.docker.description import Limits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
+from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
+from tenuto.workers.agent.runtimes.process.cgroups import ProcessLimits
 from tenuto.workers.agent.runtimes.process.environment import HANDED_DOWN, WORKER_COMMAND
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
@@ -50,6 +52,8 @@ def make_runtime(
         command=command or WORKER_COMMAND,
         account=account,
         warm_environments_max=0 if command else settings.warm_environments_max,
+        limits=ProcessLimits(settings.memory_bytes_per_slot, settings.cpus_per_slot, settings.cgroup_parent),
+        limits_required=bool(settings.limits_required),
     )
     if not settings.docker_url:
         return processes
@@ -70,8 +74,17 @@ def _containers(
         url=settings.docker_url,
         slots=slots,
         allowed=read_allowed(settings.docker_mounts),
-        limits=Limits(settings.docker_memory_bytes_per_slot, settings.docker_cpus_per_slot, settings.docker_shm_bytes),
+        limits=Limits(
+            settings.docker_memory_bytes_per_slot or settings.memory_bytes_per_slot,
+            settings.docker_cpus_per_slot or settings.cpus_per_slot,
+            settings.docker_shm_bytes,
+            read_ulimits(settings.docker_ulimits),
+            bool(settings.docker_read_only),
+        ),
+        credentials_file=settings.docker_credentials_file,
         network=settings.docker_network,
+        gang_network=settings.docker_gang_network,
         account=account,
         base={name: value for name, value in base.items() if name in HANDED_DOWN},
+        warm_containers_max=settings.docker_warm_containers_max,
     )

@@ -59,6 +59,8 @@ class Work:
     """Token by which the agent recognises its worker. It must not be in an environment that other processes can read."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the worker whose values must not stay on disk or be printed."""
+    registry_auth: str = field(default="", repr=False)
+    """Value of the secret with the user's credentials for the registry of the image; empty: none. It is kept nowhere."""
 
     @property
     def allocation_id(self) -> str:
@@ -123,6 +125,11 @@ class Runtime(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """Ways in which this runtime runs workers, sorted: docker, process."""
+        ...
+
+    @property
+    def unlimited(self) -> str:
+        """Why runs are without some of the limits that the operator set; empty: they have them, or none are set."""
         ...
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.runtimes.docker.runtime import HANDLE, DockerRuntime
+from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
+from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Cut, Endpoint, Exit, Handle, Offsets, Output, Runtime, Work
 
@@ -53,6 +54,10 @@ class ProcessesAndContainers:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(name for runtime in self._all for name in runtime.names))
+
+    @property
+    def unlimited(self) -> str:
+        return "; ".join(filter(None, (runtime.unlimited for runtime in self._all)))
 
     @property
     def separate_account(self) -> bool:

@@ -40,6 +40,7 @@ def gang_part(work: Work, node: Node, directory: str, command: tuple[str, ...]) 
         directory=directory,
         address=address,
         interface=interface,
+        network="" if alone else node.network,
         command=command,
         secret=assignment.gang_secret,
         progress_seconds_max=assignment.config.distributed.progress_seconds_max,

@@ -32,7 +32,7 @@ export function Agents({ agents, allocations }: Props) {
 function Agent({ agent, held }: { agent: AgentView; held: Map<string, AllocationView> }) {
   const lost = agent.state === 'lost'
   return (
-    <Paper withBorder p="sm" component="section" aria-label={`Agent ${agent.id}`}>
+    <Paper withBorder p="sm" component="section" id={`agent-${agent.id}`} aria-label={`Agent ${agent.id}`}>
       <Stack gap="xs">
         <Group justify="space-between">
           <Text fw={600}>{agent.id}</Text>

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { useEffect, useMemo, useState } from 'react'
 import { allocations, events, type KnownEvents, SLOTS, useEarlier } from '../../api/cluster'
+import { provisionedPools } from '../../api/nodes'
 import type { AllocationView } from '../../api/openapi'
 import { usePastCluster } from '../../api/past'
 import { agents, queue } from '../../api/queries'
@@ -28,6 +29,7 @@ export function ClusterPage() {
   const known = useQuery(agents())
   const live = useQuery(allocations())
   const waiting = useQuery(queue())
+  const provisioned = useQuery(provisionedPools())
   const { at } = route.useSearch()
   const then = usePastCluster(at)
   const picture = <Asked query={seen}>{(found) => <Use seen={found} held={live.data ?? NONE} />}</Asked>
@@ -38,7 +40,7 @@ export function ClusterPage() {
       </Title>
       {at === undefined ? (
         <>
-          <Asked query={waiting}>{(found) => <Pools pools={found.pools} />}</Asked>
+          <Asked query={waiting}>{(found) => <Pools pools={found.pools} provisioned={provisioned.data ?? []} />}</Asked>
           {picture}
           <AgentsTitle />
           <Asked query={known}>{(found) => <Agents agents={found} allocations={live.data ?? []} />}</Asked>

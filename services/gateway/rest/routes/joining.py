@@ -102,6 +102,14 @@ async def join(request: Request, door: Door, body: JoinBody) -> Response:
 @router.post("/agents/standing", response_model=StandingView)
 async def standing(request: Request, door: Door, body: StandingBody) -> Response:
     """Whether the agent with this password still belongs to the cluster. An agent that the bus refuses asks it."""
+    address = request.client.host if request.client else ""
+    if wait := door.standing_pace.take(address, body.agent_id, asyncio.get_running_loop().time()):
+        seconds = math.ceil(wait)
+        raise DoorError(
+            "too_many",
+            f"Too many questions about agents came from your address: ask again in {seconds} s.",
+            headers={"Retry-After": str(seconds)},
+        )
     await door.users_known()
     joined = door.loop.state.joining.knows(body.agent_id, body.credential_hash)
     member = door.loop.state.joining.agents.get(body.agent_id)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Query, Response
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from tenuto.schemas import subjects
+from tenuto.schemas.events.provisioning import PoolMounts
 from tenuto.schemas.joining import AGENT_NAME_PATTERN
 from tenuto.schemas.names import NAME_PATTERN
-from tenuto.schemas.node_questions import LOG_LINES_MAX, NodesAnswer, NodesQuestion
+from tenuto.schemas.node_questions import LOG_LINES_MAX, CheckFinding, NodesAnswer, NodesQuestion
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.sentences import sentence
-from tenuto.services.gateway.commands import ProvisionPool, ReleaseNode
+from tenuto.services.gateway.commands import ProvisionPool, ReleaseNode, SetPoolMounts
 from tenuto.services.gateway.policies.nodes import Node, Pool, Said
 from tenuto.services.gateway.rest.bodies import Done, Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
@@ -55,11 +58,15 @@ async def provisioning(door: Door, pool: PoolName) -> Response:
     if known is None:
         raise DoorError("not_found", f"Pool {pool} has no provisioner: its agents are started by people.")
     view = _pool(door, known)
-    if view.wanted:
+    if view.nodes or view.provisioning.provisioner != "static":
         with contextlib.suppress(NatsError, TimeoutError):  # then it is told without
             question = NodesQuestion(about="standings", pool=pool)
             found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), STANDINGS_SECONDS_MAX))
-            view = view.model_copy(update={"standings": found.standings})
+            mine = [node for node in door.loop.state.nodes.nodes.values() if node.pool == pool]
+            coming = {node.node_id for node in mine if _phase(door, node) in ("requested", "started")}
+            words = tuple(item for item in found.words if item.node_id in coming)
+            told = {"standings": found.standings if view.wanted else (), "coming": words, "trouble": found.trouble}
+            view = view.model_copy(update=told)
     return answer(view)
 
 
@@ -71,12 +78,28 @@ async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
     return answer(Done(id=0, changed=bool(events)))
 
 
+@router.get("/pools/{pool}/mounts", response_model=PoolMounts)
+async def mounts(door: Door, pool: PoolName) -> Response:
+    """What containers may mount on the pool's agents, within what each agent's operator allows; null: whatever that is."""
+    await door.users_known()
+    return answer(PoolMounts(mounts=door.loop.state.nodes.mounts.get(pool)))
+
+
+@router.put("/pools/{pool}/mounts", response_model=Done)
+async def set_mounts(door: Door, pool: PoolName, body: PoolMounts) -> Response:
+    """Containers that start on the pool's agents from now on may mount these and nothing else; null: whatever each agent's
+    operator allows. Also before the pool has agents."""
+    events = await door.carry_out(SetPoolMounts(**asked(door), pool=pool, mounts=body))
+    return answer(Done(id=0, changed=bool(events)))
+
+
 @router.post("/pools/{pool}/check", response_model=CheckView)
 async def check(door: Door, pool: PoolName, body: Provisioning | None = None) -> Response:
     """What is there and what is missing for nodes of the pool, with its own settings or with those in the body. Starts
     nothing."""
     found = await _ask(door, NodesQuestion(about="check", pool=pool, provisioning=body))
-    return answer(CheckView(ready=not any(item.problem for item in found.findings), findings=found.findings))
+    findings = (*found.findings, *_reached_by_nodes(door))
+    return answer(CheckView(ready=not any(item.problem for item in findings), findings=findings))
 
 
 @router.get("/nodes", response_model=list[NodeView])
@@ -105,6 +128,19 @@ async def logs(door: Door, node_id: NodeId, lines: Annotated[int, Query(ge=1, le
         raise DoorError("not_found", f"There is no node {node_id} that a provisioner started; `tenuto node ls` shows the nodes.")
     found = await _ask(door, NodesQuestion(about="logs", pool=pool, node_id=node_id, lines_max=lines))
     return answer(NodeLogsView(logs=found.logs))
+
+
+def _reached_by_nodes(door: Gateway) -> tuple[CheckFinding, ...]:
+    """Of an address that nodes elsewhere cannot reach: they would start, and fail much later because no agent joins."""
+    url = door.settings.public_url or f"http://{door.settings.rest_host}"
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        ip = ip_address(host)
+        host = "localhost" if ip.is_loopback or ip.is_unspecified else host
+    if host != "localhost":
+        return ()
+    note = "Nodes on other machines cannot join there: start with `tenuto up --listen ADDRESS`, or set TENUTO_PUBLIC_URL."
+    return (CheckFinding(what=f"address of the gateway, as nodes are told it: {url}", note=note),)
 
 
 async def _ask(door: Gateway, question: NodesQuestion) -> NodesAnswer:

@@ -66,22 +66,25 @@ async def remove(door: Door, name: SecretName) -> Response:
 
 async def with_owner(door: Gateway, config: ExperimentConfig) -> ExperimentConfig:
     """The configuration with its secrets as recorded: `user/name`. Raises ConfigError for those that the user has not."""
-    wanted = config.environment.secrets
+    wanted = {f"secrets.{variable}": reference for variable, reference in config.environment.secrets.items()}
+    if config.environment.registry_auth is not None:
+        wanted["registry_auth"] = config.environment.registry_auth
     if not wanted:
         return config
     user = asking()
     known = {item.name for item in await door.secrets.names(user)}
     problems = []
-    for variable, reference in wanted.items():
+    for field, reference in wanted.items():
         owner, _, name = reference.rpartition("/")
         if owner not in ("", user):
             why = f"{name} is {owner}'s secret; set your own with `tenuto secret set {name}`, and name it here"
-            problems.append(Problem(f"environment.secrets.{variable}", why))
+            problems.append(Problem(f"environment.{field}", why))
         elif name not in known:
             why = f"you have no secret {name}; `tenuto secret set {name}` makes it"
-            problems.append(Problem(f"environment.secrets.{variable}", why))
+            problems.append(Problem(f"environment.{field}", why))
     if problems:
         raise ConfigError(problems)
-    own = {variable: f"{user}/{reference.rpartition('/')[2]}" for variable, reference in wanted.items()}
-    environment = config.environment.model_copy(update={"secrets": own})
+    own = {field: f"{user}/{reference.rpartition('/')[2]}" for field, reference in wanted.items()}
+    secrets = {variable: own[f"secrets.{variable}"] for variable in config.environment.secrets}
+    environment = config.environment.model_copy(update={"secrets": secrets, "registry_auth": own.get("registry_auth")})
     return config.model_copy(update={"environment": environment})

@@ -11,7 +11,8 @@ from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.commands import CreateToken, CreateUser, RemoveUser, RevokeToken
 from tenuto.services.gateway.decide import decide
-from tenuto.services.gateway.policies.access import role_permissions
+from tenuto.services.gateway.policies.access import PERMISSIONS, role_permissions
+from tenuto.services.gateway.policies.permissions import Rule, refusal
 from tenuto.services.gateway.projections.queries import PAGE_MAX
 from tenuto.services.gateway.rest.bodies import NewTokenBody, NewUserBody, Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking, asking_token
@@ -33,7 +34,13 @@ TokenId = Annotated[str, Path(pattern=rf"^[0-9a-f]{{{TOKEN_ID_CHARACTERS}}}$")]
 async def whoami(door: Door) -> Response:
     """Owner of the token of this request, and its end."""
     name, token = asking(), asking_token()
-    view = WhoamiView(name=name, admin=door.loop.state.may_all(name), token=None if token is None else _view(token))
+    access, subject = door.loop.state.access, door.subject()
+    view = WhoamiView(
+        name=name,
+        admin=door.loop.state.may_all(name),
+        permissions=tuple(sorted(item for item in PERMISSIONS if not refusal(access, subject, Rule(item)))),
+        token=None if token is None else _view(token),
+    )
     return answer(view)
 
 

@@ -6,9 +6,9 @@ does not retry, wait or decide; what is to be done follows from the record and f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from tenuto.schemas.provisioning import NodeType
 
@@ -49,6 +49,8 @@ class RealNode:
     """pending: it waits in the provider's own queue, or boots. ended: nothing of it runs or is paid for."""
     detail: str = ""
     """The provider's words on why it is pending or has ended."""
+    outdated: bool = False
+    """True if it was started with another installation than nodes are started with now."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +91,21 @@ class Provisioner(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class StartsGroups(Protocol):
+    """A provisioner that starts many groups by one request."""
+
+    async def start_groups(self, groups: Sequence[Sequence[Order]]) -> Sequence[ProvisionerError | None]:
+        """For each group the error with which it was not started; else as `start` for each."""
+        ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A provisioner whose provider tells by itself when nodes change. It only makes looks come sooner: nothing depends on it."""
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yields when nodes of this pool have changed, or may have, until it raises ProvisionerError."""
+        ...

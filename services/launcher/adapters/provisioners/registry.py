@@ -25,6 +25,14 @@ def open_provisioner(cluster: str, pool: str, provisioning: Provisioning, secret
             from tenuto.services.launcher.adapters.provisioners.kubernetes import KubernetesProvisioner
 
             return KubernetesProvisioner(cluster, pool, provisioning, secrets_directory)
+        if kind == "aws":
+            from tenuto.services.launcher.adapters.provisioners.aws import AwsProvisioner
+
+            return AwsProvisioner(cluster, pool, provisioning, secrets_directory)
+        if kind == "gcp":
+            from tenuto.services.launcher.adapters.provisioners.gcp import GcpProvisioner
+
+            return GcpProvisioner(cluster, pool, provisioning, secrets_directory)
     except ImportError as error:
         raise ProvisionerError(
             f"Provisioner {kind} needs a package that is not installed where the launcher runs ({error}): "

@@ -15,6 +15,7 @@ from tenuto.services.launcher.policies.provisioning.backoff import waits
 from tenuto.services.launcher.policies.provisioning.course import Course
 from tenuto.services.launcher.policies.provisioning.offers import of_type
 from tenuto.services.launcher.policies.provisioning.requests import Limits, Packing, next_node_id, pack
+from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
 from tenuto.services.launcher.state import State
 
 
@@ -53,12 +54,15 @@ def _plan(course: Course, name: str) -> None:
     releases.not_needed(course, name, packing)
     releases.idle(course, name, packing)
     releases.make_room(course, name, packing)
-    _keep_minimum(course, name)
+    if not releases.makes_room(course, name, packing):  # what takes the room counts for the minimum, too
+        _keep_minimum(course, name)
 
 
 def _request(course: Course, name: str, packing: Packing) -> None:
     for request in packing.requests:
         pool, limits = course.pool(name), Limits(course.pool(name))
+        costs, workspace = WorkspaceCosts(course.state, pool), request.demand.workspace
+        limit = costs.limit(workspace)
         reason = NodeForDemand(
             experiment=request.demand.experiment_id,
             slots_wanted=request.demand.slots,
@@ -69,10 +73,12 @@ def _request(course: Course, name: str, packing: Packing) -> None:
             types_passed=request.types_passed,
             cost_per_hour=limits.cost,
             cost_per_hour_max=limits.cost_max,
+            workspace_cost_per_hour=0.0 if limit is None else costs.cost(workspace),
+            workspace_cost_per_hour_max=limit,
         ).reason()
         group = next_node_id(course.state, pool, pool.numbers)
         for _ in range(request.nodes):
-            _order(course, name, request.node_type, reason, group)
+            _order(course, name, request.node_type, reason, group, payer_of(pool.provisioning, workspace))
 
 
 def _keep_minimum(course: Course, name: str) -> None:
@@ -90,7 +96,7 @@ def _keep_minimum(course: Course, name: str) -> None:
         _order(course, name, node_type, NodeForMinimum(nodes_kept=count, nodes_min=settings.nodes_min).reason(), "")
 
 
-def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group: str) -> None:
+def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "") -> None:
     pool = course.pool(name)
     node_id = next_node_id(course.state, pool, pool.numbers)
     course.add(
@@ -101,6 +107,7 @@ def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group
             group=group or node_id,
             slots=of_type(pool, node_type, course.now_us).slots,
             cost_per_hour=node_type.cost_per_hour,
+            workspace=workspace,
             reason=reason,
         )
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeStarted
-from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NotJoined, StartFailed
+from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NodeOutdated, NotJoined, StartFailed
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
 from tenuto.services.launcher.evolve.nodes import node_of
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
@@ -64,11 +64,16 @@ def _look_at(course: Course, node: Node, real: Sequence[SeenNode]) -> None:
         _ended_by_itself(course, node, real[0].detail)
     elif not live and node.phase == "started":
         _ended_by_itself(course, node, "")
+    elif any(item.outdated for item in live) and node.idle_since_us is not None:
+        # Nothing runs on it. One that has work goes on with it, and is looked at again when that has ended.
+        reason = NodeOutdated(idle_seconds=course.seconds_since(node.idle_since_us)).reason()
+        course.add(NodeReleased(node_id=node.node_id, pool=node.pool, reason=reason))
 
 
 def _ended_by_itself(course: Course, node: Node, detail: str) -> None:
     if node.joined_at_us is not None:
-        reason = NodeLost(served_seconds=course.seconds_since(node.joined_at_us), by_agent=False).reason()
+        served_seconds, notice = course.seconds_since(node.joined_at_us), _notice(course.state, node.node_id)
+        reason = NodeLost(served_seconds=served_seconds, by_agent=False, notice=notice).reason()
         course.add(NodeFailed(node_id=node.node_id, pool=node.pool, failure="lost", message=detail[:MESSAGE_MAX], reason=reason))
         return
     failures, retry_at_us = next_try(course.pool(node.pool), node.node_type.name, course.now_us)
@@ -107,11 +112,17 @@ def agents_lost(state: State, decided: Sequence[EventData], now_us: int) -> list
             continue
         served_seconds = (now_us - node.joined_at_us) / 1e6
         if data.announced:
-            reason = NodeAgentLeft(served_seconds=served_seconds).reason()
+            reason = NodeAgentLeft(served_seconds=served_seconds, notice=_notice(state, data.agent_id)).reason()
             found.append(NodeReleased(node_id=node.node_id, pool=node.pool, reason=reason))
         else:
-            reason = NodeLost(served_seconds=served_seconds, by_agent=True).reason()
+            reason = NodeLost(served_seconds=served_seconds, by_agent=True, notice=_notice(state, data.agent_id)).reason()
             found.append(
                 NodeFailed(node_id=node.node_id, pool=node.pool, failure="lost", message=data.reason[:MESSAGE_MAX], reason=reason)
             )
     return found
+
+
+def _notice(state: State, agent_id: str) -> str:
+    """Words of the provider on the end of the agent's machine."""
+    agent = state.agents.get(agent_id)
+    return agent.notice if agent is not None else ""

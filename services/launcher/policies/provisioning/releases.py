@@ -16,9 +16,10 @@ from tenuto.schemas.sentences.nodes import (
     NodeProvisionerChanged,
 )
 from tenuto.services.launcher.evolve.nodes import node_of
+from tenuto.services.launcher.policies.provisioning.amounts import within
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
 from tenuto.services.launcher.policies.provisioning.course import Course
-from tenuto.services.launcher.policies.provisioning.requests import COST_TOLERANCE, Limits, Packing, fits
+from tenuto.services.launcher.policies.provisioning.requests import Limits, Packing, fits
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
@@ -52,7 +53,7 @@ def beyond_limits(course: Course, name: str) -> None:
     settings, nodes = pool.provisioning, kept(pool)
     count, cost = len(nodes), _cost(nodes)
     for node in _least_lost_first(course.state, nodes):
-        dear = settings.cost_per_hour_max is not None and cost > settings.cost_per_hour_max * (1 + COST_TOLERANCE)
+        dear = not within(cost, settings.cost_per_hour_max)
         if count <= settings.nodes_max and not (dear and node.cost_per_hour):
             continue
         reason = NodeOverLimit(
@@ -117,21 +118,29 @@ def _may_serve(course: Course, pool: ProvisionedPool, node: Node, packing: Packi
     return False
 
 
+def makes_room(course: Course, name: str, packing: Packing) -> bool:
+    """True if room is made for a gang that the limits leave none for."""
+    blocked = packing.blocked
+    return blocked is not None and course.seconds_since(blocked.demand.since_us) >= course.pool(name).provisioning.idle_seconds
+
+
 def make_room(course: Course, name: str, packing: Packing) -> None:
     """For the first gang that the limits leave no room for: nodes that cannot serve it end when their work does, after it has
-    waited for as long as they may be idle. Nodes that could serve it are the scheduler's matter, which keeps slots for it."""
+    waited for as long as they may be idle. Nodes that could serve it are the scheduler's matter, which keeps slots for it; those
+    that come for gangs ahead of it stay, or they would be requested again."""
     pool, blocked = course.pool(name), packing.blocked
-    if blocked is None:
+    if blocked is None or not makes_room(course, name, packing):
         return
     waited = course.seconds_since(blocked.demand.since_us)
-    if waited < pool.provisioning.idle_seconds:
-        return
     wanted, node_type = blocked.demand.wanted, blocked.node_type
     limits = Limits(pool)
     for node in pool.in_order():
         if node.ending:  # It leaves room soon.
             limits.take(-1, node.cost_per_hour)
-    others = [node for node in kept(pool) if not fits(course.state, pool, node, wanted, course.now_us)]
+    ahead = [node.node_id for node in kept(pool) if node.number > packing.numbers or node.node_id in blocked.ahead]
+    others = [
+        node for node in kept(pool) if node.node_id not in ahead and not fits(course.state, pool, node, wanted, course.now_us)
+    ]
     for node in _least_lost_first(course.state, others):
         if limits.allow(blocked.nodes, node_type.cost_per_hour):
             return

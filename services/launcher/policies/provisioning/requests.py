@@ -3,7 +3,8 @@
 Of a gang that may be anywhere the scheduler wants only what is missing beside the free slots, which it lays on them; of others
 it wants all. A gang is had whole or asks for nothing. One that no number of nodes within the limits could serve is passed over.
 One that the limits leave no room for at present holds back all requests behind it: else small gangs would take every node that
-ends, and a large one would wait for ever.
+ends, and a large one would wait for ever. One that the limit of its workspace leaves no room for holds back those of the same
+workspace.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import NamedTuple
 
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType
+from tenuto.services.launcher.policies.provisioning.amounts import within
 from tenuto.services.launcher.policies.provisioning.backoff import waits
 from tenuto.services.launcher.policies.provisioning.offers import Offer, nodes_for, of_agent, of_type, slots_of
-from tenuto.services.launcher.policies.provisioning.rooms import Room, Rooms
+from tenuto.services.launcher.policies.provisioning.rooms import Asked, Room, Rooms
+from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, Node, ProvisionedPool
 
 SETTLE_SECONDS = 15.0
 """The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
-COST_TOLERANCE = 1e-9
-"""Part of the limit by which a sum of costs may be above it, because sums of prices are not exact."""
 
 
 class Request(NamedTuple):
@@ -55,6 +56,8 @@ class Blocked(NamedTuple):
     node_type: NodeType
     nodes: int
     """Nodes that it needs."""
+    ahead: frozenset[str]
+    """Nodes that gangs ahead of it count on."""
 
 
 @dataclass
@@ -62,8 +65,12 @@ class Packing:
     """Result of one pass."""
 
     rooms: list[Room]
+    numbers: int
+    """Number of the last node that was requested before it."""
     requests: list[Request] = field(default_factory=list)
     blocked: Blocked | None = None
+    full: dict[str, CapacityDemand] = field(default_factory=dict)
+    """Workspace -> the first of its gangs that its limit leaves no room for at present."""
     unserved: dict[int, int] = field(default_factory=dict)
     """Place in the queue -> number of the gangs there for which nothing comes."""
 
@@ -93,7 +100,7 @@ class Limits:
         return self._within(count, count * cost_each)
 
     def _within(self, nodes: int, cost: float) -> bool:
-        return nodes <= self.nodes_max and (self.cost_max is None or cost <= self.cost_max * (1 + COST_TOLERANCE))
+        return nodes <= self.nodes_max and within(cost, self.cost_max)
 
     def take(self, count: int, cost_each: float) -> None:
         self.nodes += count
@@ -109,8 +116,8 @@ class _Pass:
         self._pool, self._now_us = pool, now_us
         coming, idle = _rooms_of(state, pool, now_us)
         self._coming, self._idle = Rooms(coming), Rooms(idle)
-        self._packing = Packing([*coming, *idle])
-        self._limits = Limits(pool)
+        self._packing = Packing([*coming, *idle], pool.numbers)
+        self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
         self._types = [(item, of_type(pool, item, now_us)) for item in pool.provisioning.node_types]
         if pool.provisioning.provisioner == "static":
             self._types = []
@@ -131,48 +138,51 @@ class _Pass:
     def _serve(self, demand: Demand, count: int) -> int:
         """Finds slots for some of these gangs; returns their number."""
         wanted = demand.wanted
-        device, labels, slots = wanted.device, wanted.labels, slots_of(wanted)
-        if held := self._coming.hold(device, labels, slots, count):
-            return held
+        asked, slots = self._asked(wanted), slots_of(wanted)
         if wanted.locality == "agent":
-            return self._ask(demand, 0, "")
-        for rack in self._coming.racks(device, labels) if wanted.locality == "rack" else [""]:
-            coming = self._coming.free(device, labels, rack)
-            if coming >= slots:
-                self._coming.spread(device, labels, slots, rack)
-                return 1
+            return self._coming.hold(asked, slots, count) or self._ask(demand, 0, "")
+        if held := self._coming.gather(asked, slots, count, in_rack=wanted.locality == "rack"):
+            return held
+        if wanted.locality == "any":
+            return self._ask(demand, self._coming.free(asked), "")
+        for rack in self._coming.racks(asked):
+            coming = self._coming.free(asked, rack)
             if coming and coming + self._idle_for(wanted, rack) >= slots:
                 self._take(wanted, slots, rack)
                 return 1
-        if wanted.locality == "rack":
-            return self._ask_in_racks(demand)
-        return self._ask(demand, self._coming.free(device, labels), "")
+        return self._ask_in_racks(demand)
+
+    def _asked(self, wanted: CapacityDemand) -> Asked:
+        return Asked(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
 
     def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
-        """Free slots of idle nodes that count for the gang. If they alone would do and the scheduler does not use them, there is
-        a reason that is not known here, and they count for nothing. For a gang that may be anywhere they were counted."""
+        """Free slots of idle nodes that count for a gang in one rack. If they alone would do and the scheduler does not use them,
+        there is a reason that is not known here, and they count for nothing. One that may be anywhere was wanted without them."""
         if wanted.locality == "any":
             return 0
-        free = self._idle.free(wanted.device, wanted.labels, rack)
+        free = self._idle.free(self._asked(wanted), rack)
         return free if free < slots_of(wanted) else 0
 
     def _take(self, wanted: CapacityDemand, slots: int, rack: str) -> None:
         """Slots of nodes that come first, and the rest of idle ones."""
-        coming = min(slots, self._coming.free(wanted.device, wanted.labels, rack))
+        asked = self._asked(wanted)
+        coming = min(slots, self._coming.free(asked, rack))
         idle = min(slots - coming, self._idle_for(wanted, rack))
         if coming:
-            self._coming.spread(wanted.device, wanted.labels, coming, rack)
+            self._coming.spread(asked, coming, rack)
         if idle:
-            self._idle.spread(wanted.device, wanted.labels, idle, rack)
+            self._idle.spread(asked, idle, rack)
 
     def _candidates_for(self, wanted: CapacityDemand) -> list[_Candidate]:
-        key = (wanted.device, wanted.labels, wanted.locality, wanted.slots)
+        key = (wanted.device, wanted.labels, wanted.locality, wanted.slots, self._costs.limit(wanted.workspace))
         found = self._candidates.get(key)
         if found is None:
             found = self._candidates[key] = [
                 _Candidate(node_type, offer, whole, waits(self._pool, node_type.name, self._now_us))
                 for node_type, offer in self._types
-                if (whole := nodes_for(offer, wanted)) and self._limits.could_allow(whole, node_type.cost_per_hour)
+                if (whole := nodes_for(offer, wanted))
+                and self._limits.could_allow(whole, node_type.cost_per_hour)
+                and self._costs.could_allow(wanted.workspace, whole * node_type.cost_per_hour)
             ]
         return found
 
@@ -180,7 +190,7 @@ class _Pass:
         wanted = demand.wanted
         racks = sorted({item.offer.rack for item in self._candidates_for(wanted)})
         for rack in racks:
-            there = self._coming.free(wanted.device, wanted.labels, rack) + self._idle_for(wanted, rack) if rack else 0
+            there = self._coming.free(self._asked(wanted), rack) + self._idle_for(wanted, rack) if rack else 0
             if self._ask(demand, there, rack):
                 return 1
         return 0
@@ -190,21 +200,31 @@ class _Pass:
         if self._packing.blocked is not None and self._packing.blocked.demand is not demand:
             return 0
         wanted, limits, passed = demand.wanted, self._limits, 0
-        slots, hindered = slots_of(wanted), None
+        if self._packing.full.get(wanted.workspace, wanted) is not wanted:
+            return 0
+        slots, full = slots_of(wanted), False
+        hindered: tuple[NodeType, int] | None = None
         for node_type, offer, whole, is_waiting in self._candidates_for(wanted):
             if wanted.locality == "rack" and offer.rack != rack:
                 continue
             count = 1 if whole == 1 else -(-(slots - there) // offer.slots)
             if is_waiting:
                 passed += 1
+            elif not self._costs.allow(wanted.workspace, count * node_type.cost_per_hour):
+                passed += 1
+                full = True
             elif not limits.allow(count, node_type.cost_per_hour):
                 passed += 1
-                hindered = hindered or Blocked(demand, node_type, count)
+                hindered = hindered or (node_type, count)
             else:
                 self._request(wanted, node_type, offer, count, there if whole > 1 else 0, rack, passed)
                 self._packing.blocked = None  # another rack had no room for it
+                self._packing.full.pop(wanted.workspace, None)
                 return 1
-        self._packing.blocked = self._packing.blocked or hindered
+        if hindered is not None and self._packing.blocked is None:
+            self._packing.blocked = Blocked(demand, *hindered, self._packing.wanted())
+        if full and hindered is None:
+            self._packing.full.setdefault(wanted.workspace, wanted)
         return 0
 
     def _request(
@@ -214,13 +234,15 @@ class _Pass:
         if there:
             self._take(wanted, there, rack)
         self._limits.take(count, node_type.cost_per_hour)
+        self._costs.take(wanted.workspace, count * node_type.cost_per_hour)
         self._packing.requests.append(Request(node_type, offer, count, wanted, there, passed))
         left = slots - there
         for _ in range(count):
             taken = min(left, offer.slots)
             left -= taken
             # Its rest serves what waits behind. A name is given when the request is recorded.
-            self._coming.add(Room("", offer, offer.slots - taken, self._next_order()))
+            payer = self._asked(wanted).workspace
+            self._coming.add(Room("", offer, offer.slots - taken, self._next_order(), workspace=payer))
 
     def _next_order(self) -> int:
         self._orders += 1
@@ -240,12 +262,13 @@ def _rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Ro
         if node.joined_at_us is None:
             offer = of_type(pool, node.node_type, now_us)
             offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
-            coming.append((1 if node.started_at_us is not None else 2, Room(node.node_id, offer, offer.slots, node.number)))
+            room = Room(node.node_id, offer, offer.slots, node.number, workspace=payer_of(pool.provisioning, node.workspace))
+            coming.append((1 if node.started_at_us is not None else 2, room))
         elif now_us - node.joined_at_us < SETTLE_SECONDS * 1e6:
-            if (room := _room_of(state, node.node_id, node.number)) is not None:
-                coming.append((0, room))
-        elif node.idle_since_us is not None and (room := _room_of(state, node.node_id, node.number)) is not None:
-            idle.append(room)
+            if (settling := _room_of(state, node.node_id, node.number)) is not None:
+                coming.append((0, replace(settling, workspace=payer_of(pool.provisioning, node.workspace))))
+        elif node.idle_since_us is not None and (settled := _room_of(state, node.node_id, node.number)) is not None:
+            idle.append(settled)
     idle.extend(_others(state, pool))
     # Those that are nearest to service first, so that the last ones are left over if fewer are needed.
     ranked = sorted(coming, key=lambda entry: (entry[0], entry[1].order))

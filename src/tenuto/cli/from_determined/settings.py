@@ -75,6 +75,12 @@ def convert_optimizations(given: dict[str, Any], notes: Notes) -> dict[str, Any]
     return found
 
 
+REGISTRY_AUTH = (
+    "put the user and the password into a secret (`tenuto secret set NAME`), as JSON, and write environment.registry_auth: NAME "
+    "beside environment.image"
+)
+
+
 def convert_environment(given: dict[str, Any], notes: Notes) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value not in (None, [], {}, False)}
     variables = _variables(given.pop("environment_variables", None), notes)
@@ -83,7 +89,7 @@ def convert_environment(given: dict[str, Any], notes: Notes) -> dict[str, Any]:
         notes.left_out("environment.image", sentence, given.pop("image"))
     _left_out("environment", {name: value for name, value in given.items() if name != "registry_auth"}, notes)
     if "registry_auth" in given:  # its value is a password
-        notes.left_out("environment.registry_auth", FIELDS["environment.registry_auth"].removeprefix("leave it out: "))
+        notes.left_out("environment.registry_auth", REGISTRY_AUTH)
     return {"variables": variables} if variables else {}
 
 

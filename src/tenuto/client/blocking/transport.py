@@ -10,12 +10,16 @@ import contextlib
 import http.client
 import socket
 import ssl
+import urllib.parse
 from collections.abc import Iterator
 
 from tenuto.client.errors import Interrupted, Unreachable
 from tenuto.client.messages import AFTER_HEADER, CHUNK_BYTES, LINK_HEADER, MORE_HEADER, Request, Upload, onward, refusal
 from tenuto.client.target import Address, Target
 from tenuto.client.waiting import Deadline
+
+HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Hosts at which a cluster that this machine can start would be."""
 
 
 class Response:
@@ -90,4 +94,6 @@ def unreachable(target: Target, error: Exception) -> str:
         if isinstance(error, ssl.SSLError)
         else getattr(error, "strerror", None) or str(error)
     )
-    return f"The cluster at {target.url} cannot be reached: {why}. `tenuto up` starts the one on this machine."
+    here = (urllib.parse.urlsplit(target.url).hostname or "") in HERE
+    remedy = "`tenuto up` starts the one on this machine" if here else "Check the address, and that this machine reaches it"
+    return f"The cluster at {target.url} cannot be reached: {why}. {remedy}."

@@ -93,6 +93,7 @@ def load(store: Store, manifest: Manifest, target: Path) -> None:
                 # A link costs no copy, but its content is verified all the same.
                 for _ in chunks:
                     pass
+                path.unlink(missing_ok=True)  # an earlier attempt, before the store failed at another file
                 path.symlink_to(local)
                 continue
             with path.open("wb") as out:

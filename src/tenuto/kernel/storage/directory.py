@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,9 @@ from tenuto.kernel.storage.store import READ_BYTES, Entry, NotStored, StoreError
 
 PARTIAL_PREFIX = ".partial-"
 """Prefix of files that are being written, and of directories in which checkpoints are put together."""
+FILE_MODE = 0o644
+"""Mode of stored files: who goes on from a checkpoint may have another account than who made it, such as that of containers.
+Whom that concerns, the directories above decide. Some libraries close what they write to all others."""
 PUT_TRIES_MAX = 3
 """Most attempts to put a file; repeated only if its directory vanishes between being made and being used."""
 
@@ -67,6 +71,8 @@ class DirectoryStore:
                 raise _explained(error, target) from error
 
     def _take_over(self, source: Path, target: Path) -> bool:
+        if stat.S_ISREG(source.lstat().st_mode):  # through a link it would be somebody else's
+            source.chmod(FILE_MODE)
         _sync(source)
         try:
             os.replace(source, target)
@@ -92,7 +98,7 @@ class DirectoryStore:
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o644)
+            os.chmod(name, FILE_MODE)
             os.replace(name, target)
             _sync(target.parent)
         except BaseException:

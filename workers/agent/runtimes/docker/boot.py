@@ -5,12 +5,18 @@ It waits for one line from the agent, with the environment of the worker: neithe
 description, which lies on the daemon's disk. If the agent dies before, the line never comes, and nothing of the user's runs.
 Then it starts the worker, collects processes that nobody waits for, and writes the worker's exit code to a file, so that the
 code is known even if no agent was running. With its end the kernel ends all others in the container.
+
+With the argument `warm` it has no run yet: it starts the process that has the framework imported and forks the workers of runs
+(harness/zygote.py), with the agent's socket as its channel, and stays until neither that process nor the leader of a run is left.
 """
 
 # ruff: noqa: UP031 - Python 3.5 knows no other way that is as short
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import sys
 from typing import Any
 
@@ -18,6 +24,10 @@ PYTHON_MIN = (3, 11)
 EXIT_WILL_REPEAT = 86
 """tenuto.schemas.events.run.EXIT_CODE_WILL_REPEAT."""
 HOME = "/tenuto"
+WARM_SOCKET = "/tenuto-warm/agent.sock"
+"""Socket at which the agent waits for a warm container, and for nobody else."""
+ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
+"""tenuto.workers.harness.zygote.ALIVE_VARIABLE."""
 SIGNAL_EXIT_BASE = 128
 
 
@@ -34,12 +44,70 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         begin(job)
+    pass_on()
     while True:
         pid, status = os.wait()
         if pid == child:
             break
     code = SIGNAL_EXIT_BASE + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     return leave(job, code)
+
+
+def warm() -> int:
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(WARM_SOCKET)
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = channel.recv(65536)
+        if not piece:
+            return 0
+        line += piece
+    job = json.loads(line.decode())
+    os.umask(job["umask"])
+    problem = unusable(job)
+    if problem:
+        sys.stderr.write(problem + "\n")
+        return EXIT_WILL_REPEAT
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            for descriptor in (writing, channel.fileno()):
+                os.set_inheritable(descriptor, True)
+            environment = surroundings(job["environment"])
+            environment[ALIVE_VARIABLE] = str(writing)
+            command = job["command"] + [str(channel.fileno())]
+            os.execvpe(command[0], command, environment)
+        finally:
+            os._exit(EXIT_WILL_REPEAT)
+    os.close(writing)
+    channel.close()
+    pass_on()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects those that nobody waits for
+    os.read(reading, 1)
+    return 0
+
+
+def pass_on() -> None:
+    """Has the daemon's SIGTERM (`docker stop`, a node that shuts down) reach the workers, which save and leave. The kernel drops
+    it where the first process has no handler for it, and then they are killed ten seconds later."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, frame: to_all(number))
+
+
+def to_all(number: int) -> None:
+    with contextlib.suppress(OSError):  # there is none
+        os.kill(-1, number)  # all in the container but this process
+
+
+def surroundings(added: Any) -> "dict[str, str]":
+    """The environment of a process of ours: on top of the image's own."""
+    environment = dict(os.environ)
+    environment.update(added)
+    paths = [HOME + "/own"] + ([environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [])
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment["TENUTO_PACKAGES"] = packages()
+    return environment
 
 
 def leave(job: Any, code: int) -> int:
@@ -60,12 +128,8 @@ def begin(job: Any) -> None:
         os.write(writing, job["token"].encode())
         os.close(writing)
         os.set_inheritable(reading, True)
-        environment = dict(os.environ)
-        environment.update(job["environment"])
+        environment = surroundings(job["environment"])
         environment[job["token_descriptor"]] = str(reading)
-        paths = [HOME + "/own"] + ([environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [])
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-        environment["TENUTO_PACKAGES"] = packages()
         os.chdir(job["directory"])
         os.execvpe(job["command"][0], job["command"], environment)
     except Exception as error:
@@ -145,4 +209,4 @@ def write(path: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(warm() if sys.argv[1:] == ["warm"] else main())

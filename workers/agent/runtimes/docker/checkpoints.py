@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tenuto.kernel.account import Account, hand_over
+from tenuto.kernel.storage import beneath
 from tenuto.kernel.storage.definitions import DirectoryDefinition
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
@@ -14,7 +18,8 @@ from tenuto.workers.agent.runtimes.docker.mounts import Bind
 
 
 def checkpoint_binds(stores: Stores, assignment: Assignment, account: Account | None) -> list[Bind]:
-    """Makes the trial's own directory where its store is one. Other stores are reached over the network. Raises OSError."""
+    """Makes the trial's own directory where its store is one. Other stores are reached over the network. Trials of other agents
+    may write into such a store, so nothing is made or mounted by a link in it. Raises OSError."""
     own = assignment.config.checkpoint_storage.store
     wanted = {(own, assignment.trial_id): True}
     for checkpoint in (assignment.checkpoint, *assignment.earlier_checkpoints):
@@ -33,11 +38,27 @@ def checkpoint_binds(stores: Stores, assignment: Assignment, account: Account | 
         definition = definitions.get(name)
         if not isinstance(definition, DirectoryDefinition):
             continue
-        path = Path(definition.path) / str(experiment_of(trial_id)) / trial_id
+        root, parts = Path(definition.path), (str(experiment_of(trial_id)), trial_id)
         if writable:
-            path.mkdir(parents=True, exist_ok=True)
+            _make(root, parts)
             if account is not None:
-                hand_over(path, account)
-        if path.is_dir():
-            binds.append(Bind(str(path), str(path), writable))
+                hand_over(root, account, parts)
+        if _is_there(root, parts):
+            path = str(root.joinpath(*parts))
+            binds.append(Bind(path, path, writable))
     return binds
+
+
+def _make(root: Path, parts: Sequence[str]) -> None:
+    """Raises OSError."""
+    root.mkdir(parents=True, exist_ok=True)
+    for depth, part in enumerate(parts):
+        with beneath.directory(root, parts[:depth]) as descriptor, contextlib.suppress(FileExistsError):
+            os.mkdir(part, dir_fd=descriptor)
+
+
+def _is_there(root: Path, parts: Sequence[str]) -> bool:
+    """False also where a link is in the place of one of these directories."""
+    with contextlib.suppress(OSError), beneath.directory(root, parts):
+        return True
+    return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from tenuto.workers.agent.runtimes.docker import boot
 from tenuto.workers.agent.runtimes.docker.engine import LABEL_AGENT, LABEL_ALLOCATION, LABEL_PACKAGES
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
+from tenuto.workers.agent.runtimes.docker.ulimits import Ulimit
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.agent.runtimes.variables import worker_variables
@@ -28,6 +31,8 @@ WORKER_COMMAND = ("python3", "-m", "tenuto.workers.harness")
 SUPERVISOR_COMMAND = ("python3", "-m", "tenuto.workers.launch")
 PROCESSES_MAX = 16_384
 """Most processes and threads of a container: several hundred per slot are usual, and a loop that forks must not fill the node."""
+HOST = "host"
+"""Network of the node itself, by its name in Docker."""
 LOG_BYTES_MAX = 64 * 1024
 """Size of Docker's own log of a container: only what Python says before the worker starts; its output goes to files."""
 
@@ -39,6 +44,9 @@ class Limits:
     memory_bytes_per_slot: int = 0
     cpus_per_slot: float = 0.0
     shm_bytes: int = 2 << 30
+    ulimits: tuple[Ulimit, ...] = ()
+    read_only: bool = False
+    """True: no container may write into its image's files, whether its configuration says so or not."""
 
     def memory_bytes(self, slots: int) -> int:
         return self.memory_bytes_per_slot * max(1, slots)
@@ -63,6 +71,13 @@ class Facts:
     base: Mapping[str, str]
     """Variables of the agent that its workers get: the mark of a laptop's cluster."""
     command: tuple[str, ...] = WORKER_COMMAND
+    gang_network: str = HOST
+    """Network of gangs over several agents."""
+
+    @property
+    def is_harness(self) -> bool:
+        """True: workers run our own harness."""
+        return self.command == WORKER_COMMAND
 
     def held(self, assignment: Assignment) -> tuple[Slot, ...]:
         numbers = set(slots_on(assignment, self.node.agent_id))
@@ -76,7 +91,7 @@ def described(facts: Facts, work: Work, image: Image, binds: Sequence[Bind]) -> 
     gpus = [slot.uuid or str(slot.slot_id) for slot in held if slot.kind == "cuda"]
     host: dict[str, Any] = {
         "Mounts": [bind.described() for bind in binds],
-        "NetworkMode": "host" if len(work.assignment.slots) > 1 else facts.network,
+        "NetworkMode": network_of(facts, work.assignment),
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "PidsLimit": PROCESSES_MAX,
@@ -85,6 +100,10 @@ def described(facts: Facts, work: Work, image: Image, binds: Sequence[Bind]) -> 
     }
     if memory:
         host |= {"Memory": memory, "MemorySwap": memory}  # without swap, in which a training process would only crawl
+    if facts.limits.ulimits:
+        host["Ulimits"] = [limit.described() for limit in facts.limits.ulimits]
+    if read_only(facts, work):
+        host["ReadonlyRootfs"] = True
     if facts.limits.cpus_per_slot:
         host["NanoCpus"] = round(facts.limits.cpus_per_slot * max(1, len(held)) * 1e9)
     if gpus:
@@ -107,17 +126,33 @@ def described(facts: Facts, work: Work, image: Image, binds: Sequence[Bind]) -> 
     }
 
 
+def names_begin(directory: Path) -> str:
+    """Begin of the names of an agent's containers, for people who look with `docker ps`. Agents of other clusters on the node
+    have others. `directory`: the agent's."""
+    return f"tenuto-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]}"
+
+
+def network_of(facts: Facts, assignment: Assignment) -> str:
+    """Ranks in one container need no network for each other."""
+    return facts.gang_network if len(assignment.slots) > 1 else facts.network
+
+
+def read_only(facts: Facts, work: Work) -> bool:
+    """True: the container's root is read-only, and it needs a /tmp of the run."""
+    return facts.limits.read_only or work.assignment.config.environment.read_only
+
+
 def temporary(allocation_id: str) -> str:
     """The run's temporary directory in its container: short, because programs make sockets there."""
     return f"/tmp/tenuto-{allocation_id}"
 
 
-def job(facts: Facts, work: Work, image: Image, files: RunFiles) -> bytes:
-    """The line that the first process waits for."""
+def environment_of(facts: Facts, work: Work, image: Image, files: RunFiles, place: str) -> dict[str, str]:
+    """Variables of a run's worker, its token among them, which come on top of those of the image. `place`: the run's temporary
+    directory in its container."""
     assignment = work.assignment
     held = facts.held(assignment)
     gang = is_gang(assignment)
-    place = temporary(work.allocation_id)
     devices = device_variables(held[:1] if gang else held)
     home = {"HOME": f"{place}/home", "USER": "tenuto", "LOGNAME": "tenuto", "TMPDIR": place, "PYTHONHASHSEED": "0"}
     environment = home | dict(facts.base) | devices | assignment.config.environment.variables | dict(work.secrets)
@@ -134,12 +169,17 @@ def job(facts: Facts, work: Work, image: Image, files: RunFiles) -> bytes:
         error_file=str(files.error),
         command=facts.command,
     )
-    token = told.pop(TOKEN_VARIABLE)
+    return environment | told | {IMAGE_VARIABLE: image.resolved}
+
+
+def job(facts: Facts, work: Work, image: Image, files: RunFiles) -> bytes:
+    """The line that the first process waits for."""
+    environment = environment_of(facts, work, image, files, temporary(work.allocation_id))
     line = {
-        "environment": environment | told | {IMAGE_VARIABLE: image.resolved},
-        "token": token,
+        "token": environment.pop(TOKEN_VARIABLE),
+        "environment": environment,
         "token_descriptor": DESCRIPTOR_VARIABLE,
-        "command": SUPERVISOR_COMMAND if gang else facts.command,
+        "command": SUPERVISOR_COMMAND if is_gang(work.assignment) else facts.command,
         "directory": str(work.context),
         "stdout": str(files.stdout),
         "stderr": str(files.stderr),

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.workers.agent.change_signal import Changed
+from tenuto.workers.agent.runtimes.docker.presence import PING_SECONDS_MAX, DaemonAway, Presence
 from tenuto.workers.agent.runtimes.runtime import RuntimeUnavailable
 
 logger = logging.getLogger(__name__)
@@ -24,13 +25,17 @@ CALL_SECONDS_MAX = 60
 """Longest call but a pull: a container is made in a fraction of a second, on a busy disk in some."""
 CALLS_MAX = 8
 """Most calls at once: a node has some dozen slots, and the daemon works on few containers at a time."""
+PULLS_AT_ONCE_MAX = 64
+"""Most pulls at once: a registry that gives nothing holds one for minutes, and it must not be in the way of others."""
 PULL_SECONDS_MAX = 600
 """Longest silence of the daemon while it pulls: unpacking a layer of many gigabytes is not reported."""
 DAEMON_SECONDS_MAX = 20.0
 """Longest wait for the daemon at the agent's start: both may be started with the machine."""
 AGAIN_SECONDS = 1.0
 LABEL_AGENT, LABEL_ALLOCATION, LABEL_PACKAGES = "tenuto.agent", "tenuto.allocation", "tenuto.packages"
-"""Labels of our containers: the agent's directory, the allocation, the version of our packages in it."""
+LABEL_WARM = "tenuto.warm"
+"""Labels of our containers: the agent's directory, the allocation, the version of our packages; the name of a warm one, which
+has no allocation on a label, because several follow each other in it."""
 ALIVE = frozenset({"created", "running", "paused", "restarting", "removing"})
 """States of a container whose processes run, or may begin to."""
 
@@ -39,42 +44,82 @@ class Engine:
     def __init__(self, url: str, directory: str) -> None:
         """`directory`: of the agent, by which its containers are known."""
         self._url, self._directory = url, directory
-        self._client: Any = None
+        self._connected: Any = None
+        self._presence: Presence | None = None
         self._pool = ThreadPoolExecutor(CALLS_MAX, "docker")
-        self._pulls = ThreadPoolExecutor(2, "docker-pull")
+        self._pulls = ThreadPoolExecutor(PULLS_AT_ONCE_MAX, "docker-pull")
         self._closing = threading.Event()
         self._watching: Any = None
         self.changed = Changed()
         """Signal that a container ended, or that the daemon was away for a while."""
 
-    async def open(self) -> None:
-        """Connects to the daemon. Raises RuntimeUnavailable."""
+    @property
+    def _client(self) -> Any:
+        """Raises DaemonAway."""
+        if self._connected is None or self.away:
+            raise DaemonAway(self.away)
+        return self._connected
+
+    @property
+    def away(self) -> str:
+        """Sentence that the daemon does not answer; empty while it does."""
+        return self._presence.away if self._presence is not None else ""
+
+    def keep_tidy(self, tidy: Callable[[], Awaitable[None]]) -> None:
+        """Has `tidy` called when the daemon is back, and from time to time. It raises OSError."""
+        assert self._presence is not None
+        self._presence.begin(tidy)
+
+    async def open(self, *, required: bool = True) -> None:
+        """Connects to the daemon. Raises RuntimeUnavailable. Not `required`: the daemon may be away, and come later."""
         try:
-            docker = _docker()
+            _docker()
         except NotInstalled as error:
             raise RuntimeUnavailable(f"TENUTO_DOCKER_URL is set, but {error}.") from error
-        deadline = time.monotonic() + DAEMON_SECONDS_MAX
-        while self._client is None:
+        deadline = time.monotonic() + (DAEMON_SECONDS_MAX if required else 0.0)
+        while self._connected is None:
             try:
-                self._client = await self._run(docker.APIClient, self._url, version="auto", timeout=CALL_SECONDS_MAX)
-            except (docker.errors.DockerException, OSError, ValueError) as error:
+                await self._run(self._connect, CALL_SECONDS_MAX if required else PING_SECONDS_MAX)
+            except (OSError, ValueError) as error:
                 if time.monotonic() > deadline or isinstance(error, ValueError):
+                    if not required and not isinstance(error, ValueError):
+                        logger.warning("%s: its containers are looked for when it is back", error)
+                        break
                     raise RuntimeUnavailable(
                         f"TENUTO_DOCKER_URL is {self._url}, but no Docker daemon answers there ({error}). Start it, or unset the "
                         "variable to run no images."
                     ) from error
                 await asyncio.sleep(AGAIN_SECONDS)
+        self._presence = Presence(self._url, self._ping, here=self._connected is not None)
         loop = asyncio.get_running_loop()
         notify = self.changed.notify
         thread = threading.Thread(target=self._watch, args=(lambda: loop.call_soon_threadsafe(notify),), daemon=True)
         thread.start()
 
+    def _connect(self, seconds_max: float) -> None:
+        """Raises OSError."""
+        docker = _docker()
+        try:
+            client = docker.APIClient(self._url, version="auto", timeout=seconds_max)
+        except docker.errors.DockerException as error:
+            raise OSError(str(error)) from error
+        client.timeout, self._connected = CALL_SECONDS_MAX, client
+
+    def _ping(self) -> None:
+        """Raises OSError."""
+        if self._connected is None:
+            self._connect(PING_SECONDS_MAX)
+        with _docker().APIClient(self._url, version=self._connected.api_version, timeout=PING_SECONDS_MAX) as client:
+            client.ping()
+
     def close(self) -> None:
         self._closing.set()
+        if self._presence is not None:
+            self._presence.close()
         if self._watching is not None:
             self._watching.close()
-        if self._client is not None:
-            self._client.close()
+        if self._connected is not None:
+            self._connected.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pulls.shutdown(wait=False, cancel_futures=True)
 
@@ -108,16 +153,27 @@ class Engine:
         except _docker().errors.NotFound:
             return None
 
-    async def pull(self, name: str) -> None:
-        """Asks the registry for an image. Raises OSError, with the daemon's own words."""
+    async def image_ids(self) -> set[str]:
+        """All images of the node. Raises OSError."""
+        return set(await self._run(self._client.images, all=True, quiet=True))
+
+    async def pull(
+        self, name: str, credentials: Mapping[str, str] | None = None, wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Asks the registry for an image. `credentials`: for the registry; the daemon does not keep them. None: none, also where
+        the agent's account has a config.json of Docker's. `wanted`: False once nobody waits for it. Raises OSError, with the
+        daemon's own words."""
 
         def pull() -> None:
             docker = _docker()
             repository, tag = docker.utils.parse_repository_tag(name)
             with docker.APIClient(self._url, version=self._client.api_version, timeout=PULL_SECONDS_MAX) as client:
-                for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True):
+                options = {"auth_config": dict(credentials or {}), "stream": True, "decode": True}
+                for line in client.pull(repository, tag=tag or "latest", **options):
                     if self._closing.is_set():
                         raise OSError("the agent is stopping")
+                    if not wanted():
+                        raise OSError("no run waits for it any more")
                     if "error" in line:
                         raise OSError(str(line["error"]))
 
@@ -148,22 +204,56 @@ class Engine:
         """Raises OSError."""
         await self._run(self._client.start, container)
 
-    async def state(self, container: str) -> Mapping[str, Any] | None:
-        """State of a container, with its MemoryLimit in bytes (0: none); None if there is none. Raises OSError."""
+    async def share_processors(self, container: str, shares: int) -> None:
+        """Changes the part of the processors that a container gets where others want them, too. Raises OSError."""
+        await self._run(self._client.update_container, container, cpu_shares=shares)
+
+    async def state(self, container: str, *, patient: bool = False) -> Mapping[str, Any] | None:
+        """State of a container, with its MemoryLimit in bytes (0: none); None if there is none. `patient`: waits for a daemon
+        that is away. Raises OSError."""
+        errors, presence = _docker().errors, self._presence
+        assert presence is not None
+        while True:
+            answered = presence.answered.next()
+            try:
+                found = await self._run(self._client.inspect_container, container)
+                return {**found["State"], "MemoryLimit": found["HostConfig"].get("Memory") or 0}
+            except errors.NotFound:
+                return None
+            except errors.APIError:
+                raise
+            except OSError as error:
+                if not patient:
+                    raise
+                logger.debug("the state of the container %s is not known: %s", container, error)
+            await answered.wait()
+
+    async def has_network(self, name: str) -> bool:
+        """True if containers can be on this network: also if the node belongs to a swarm, which may know it. Raises OSError."""
         try:
-            found = await self._run(self._client.inspect_container, container)
-            return {**found["State"], "MemoryLimit": found["HostConfig"].get("Memory") or 0}
+            await self._run(self._client.inspect_network, name)
         except _docker().errors.NotFound:
-            return None
+            about = await self._run(self._client.info)
+            return bool((about.get("Swarm") or {}).get("LocalNodeState") == "active")
+        return True
+
+    async def address(self, container: str) -> str:
+        """Address of a running container on its network; empty if it has none. Raises OSError."""
+        found = await self._run(self._client.inspect_container, container)
+        addresses = [
+            str(place.get("IPAddress") or place.get("GlobalIPv6Address") or "")
+            for place in found["NetworkSettings"]["Networks"].values()
+        ]
+        return next(filter(None, addresses), "")
 
     async def said(self, container: str) -> str:
         """What its first process printed. Raises OSError."""
         printed: bytes = await self._run(self._client.logs, container, tail=20)
         return printed.decode(errors="replace").strip()
 
-    async def containers(self, allocation_id: str | None = None) -> Sequence[Mapping[str, Any]]:
-        """The agent's containers in any state, or those of one allocation. Raises OSError."""
-        labels = [f"{LABEL_AGENT}={self._directory}"] + ([f"{LABEL_ALLOCATION}={allocation_id}"] if allocation_id else [])
+    async def containers(self) -> Sequence[Mapping[str, Any]]:
+        """The agent's containers in any state. Raises OSError."""
+        labels = [f"{LABEL_AGENT}={self._directory}"]
         found: Sequence[Mapping[str, Any]] = await self._run(self._client.containers, all=True, filters={"label": labels})
         return found
 

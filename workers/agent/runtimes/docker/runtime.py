@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
-import shutil
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,44 +13,43 @@ from typing import Any
 
 from tenuto.kernel.account import PASSING, Account
 from tenuto.kernel.storage.stores import Stores
+from tenuto.kernel.trees import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
+from tenuto.workers.agent.change_signal import within
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.docker import boot, packages
 from tenuto.workers.agent.runtimes.docker.checkpoints import checkpoint_binds
-from tenuto.workers.agent.runtimes.docker.description import WORKER_COMMAND, Facts, Limits, described, job, temporary
-from tenuto.workers.agent.runtimes.docker.engine import ALIVE, LABEL_ALLOCATION, LABEL_PACKAGES, Engine, explanation
+from tenuto.workers.agent.runtimes.docker.description import (
+    WORKER_COMMAND,
+    Facts,
+    Limits,
+    described,
+    job,
+    names_begin,
+    read_only,
+    temporary,
+)
+from tenuto.workers.agent.runtimes.docker.door import Door
+from tenuto.workers.agent.runtimes.docker.engine import ALIVE, LABEL_ALLOCATION, LABEL_PACKAGES, LABEL_WARM, Engine, explanation
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.mounts import Allowed, Bind, user_binds
-from tenuto.workers.agent.runtimes.docker.words import out_of_memory, start_problem
-from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.docker.networks import check_network, facts_on_network
+from tenuto.workers.agent.runtimes.docker.standard_input import hang_up, send
+from tenuto.workers.agent.runtimes.docker.warm import WarmContainers
+from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE, WarmRuns
+from tenuto.workers.agent.runtimes.docker.words import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.run_directory import RunDirectories
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailable, StillRunning, Work
-from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
 
 logger = logging.getLogger(__name__)
 
-HANDLE = "container:"
-"""Beginning of a handle; the container's id follows."""
 LOOK_SECONDS = 2.0
 """Pause between looks at a container if the daemon says nothing: its word of the end usually comes first."""
 KILL_SECONDS_MAX = 10.0
 """Longest wait for the end of killed containers: the daemon needs a fraction of a second for one."""
-GO_SECONDS_MAX = 30.0
-"""Longest wait for a container's first process to take its line; on a busy node its Python starts within a second or two."""
-ORDERLY = frozenset({0, 80, 81})
-"""Exit codes of workers that left as they were told."""
-
-
-class Door(UnixEndpoint):
-    """The agent's socket in a directory of its own, which containers see: a socket that is mounted alone would be that of this
-    agent only, and not of the next one."""
-
-    def prepare(self) -> None:
-        super().prepare()
-        if self._account is not None:
-            self._path.parent.chmod(PASSING)
 
 
 class DockerRuntime(RunDirectories):
@@ -67,26 +63,35 @@ class DockerRuntime(RunDirectories):
         allowed: Allowed,
         limits: Limits,
         network: str,
+        gang_network: str = "host",
         account: Account | None = None,
         base: Mapping[str, str] | None = None,
         packages_directory: Path | None = None,
         command: Sequence[str] = WORKER_COMMAND,
+        warm_containers_max: int = 0,
+        credentials_file: str = "",
     ) -> None:
         """`url`: of the daemon. `account`: account of the containers' processes, if it is not the agent's own. `base`: variables
-        of the agent that workers get. `packages_directory`: for our packages; None: in the agent's directory."""
+        of the agent that workers get. `packages_directory`: for our packages; None: in the agent's directory.
+        `warm_containers_max`: 0 starts all containers cold. `credentials_file`: the operator's, for registries; empty: none."""
         self._node, self._stores, self._allowed, self._account = node, stores, allowed, account
         self._endpoint = Door(node.directory / "door", account)
         self._runs, self._packages = node.directory / "containers", packages_directory or node.directory / "packages"
         self._engine = Engine(url, str(node.directory))
-        self._images = Images(self._engine)
+        self._images = Images(self._engine, node.directory / "images.json", credentials_file)
         self._facts = Facts(
             node, slots, account, account.uid if account else os.geteuid(), account.gid if account else os.getegid(), network,
-            limits, Path(), self._endpoint.address, base or {}, tuple(command),
+            limits, Path(), self._endpoint.address, base or {}, tuple(command), gang_network,
         )  # fmt: skip
-        self._prepared: dict[str, tuple[Image, list[Bind]]] = {}
-        """Images and mounts of allocations that were prepared, until they start."""
+        self.warm = WarmRuns(
+            WarmContainers(self._engine, node.directory / "warm", warm_containers_max, account, names_begin(node.directory))
+        )
+        self._prepared: dict[str, tuple[Image, list[Bind], list[Bind]]] = {}
+        """Images, mounts of the run, and mounts like those of others, of allocations that were prepared, until they start."""
         self._waiting: dict[Handle, tuple[Any, bytes]] = {}
         """Standard inputs of containers that were started and wait for their line, and that line."""
+        self._told: set[str] = set()
+        """Containers that were sent their line."""
 
     def has(self, allocation_id: str) -> bool:
         """True if this allocation has files here."""
@@ -105,124 +110,192 @@ class DockerRuntime(RunDirectories):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("docker",)
+        return () if self._engine.away else ("docker",)
+
+    @property
+    def unlimited(self) -> str:
+        return ""
 
     @property
     def separate_account(self) -> bool:
         return self._account is not None
 
     async def open(self) -> None:
-        await self._engine.open()
+        # One that was there before may be away for a while: processes run meanwhile, and its containers are looked for later.
+        await self._engine.open(required=not self._runs.is_dir())
+        if not self._engine.away:
+            await check_network(self._engine, self._facts.gang_network)
         try:
             self._endpoint.prepare()  # containers see its directory
             self._runs.mkdir(mode=0o700, exist_ok=True)
             if self._account is not None:
                 self._runs.chmod(PASSING)
             built = await asyncio.to_thread(packages.build, self._packages)
-            in_use = {item["Labels"].get(LABEL_PACKAGES, "") for item in await self._engine.containers()}
-            await asyncio.to_thread(packages.prune, self._packages, {*in_use, built.name})
+            if not self._engine.away:
+                in_use = {item["Labels"].get(LABEL_PACKAGES, "") for item in await self._engine.containers()}
+                await asyncio.to_thread(packages.prune, self._packages, {*in_use, built.name})
+            self.warm.containers.open()
         except OSError as error:
             raise RuntimeUnavailable(f"Images cannot be run: {explanation(error)}.") from error
         self._facts = replace(self._facts, packages=built)
+        self._engine.keep_tidy(self._tidy)
 
     async def warm_up(self) -> None:
         """Nothing: which images will be wanted is not known."""
 
     async def close(self) -> None:
         for opened, _ in self._waiting.values():
-            _hang_up(opened)
+            hang_up(opened)
         self._waiting.clear()
+        await self.warm.close()
         self._engine.close()
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
         found: dict[str, list[Handle]] = {}
-        for item in await self._engine.containers():
-            if item["State"] in ALIVE:
-                found.setdefault(item["Labels"].get(LABEL_ALLOCATION, ""), []).append(Handle(HANDLE + item["Id"]))
+        # Where the daemon is away, `_tidy` removes later those that no run has.
+        for item in () if self._engine.away else await self._engine.containers():
+            allocation_id = self._holder(item)
+            if item["State"] in ALIVE and allocation_id is not None:
+                name = item["Labels"].get(LABEL_WARM)
+                handle = HANDLE + item["Id"] + (f"/{name}/{allocation_id}" if name else "")
+                found.setdefault(allocation_id, []).append(Handle(handle))
         return found
 
+    def _holder(self, item: Mapping[str, Any]) -> str | None:
+        """Allocation of a container; None: it is a warm one without a run."""
+        name = item["Labels"].get(LABEL_WARM)
+        return self.warm.holder(name) if name else item["Labels"].get(LABEL_ALLOCATION, "")
+
+    async def _containers_of(self, allocation_id: str) -> list[Mapping[str, Any]]:
+        return [item for item in await self._engine.containers() if self._holder(item) == allocation_id]
+
     async def sweep(self, live: Collection[str]) -> None:
-        for item in await self._engine.containers():
-            if item["Labels"].get(LABEL_ALLOCATION) not in live:
-                await self._engine.remove(item["Id"])
+        if not self._engine.away:
+            await self._sweep_containers(live)
         for path in list(self._runs.iterdir()) if self._runs.is_dir() else ():
             if path.name not in live:
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+                await asyncio.to_thread(remove_tree, path)
+
+    async def _tidy(self) -> None:
+        """Removes containers of allocations without a directory, which is there from before the start until after the end."""
+        for item in await self._engine.containers():
+            allocation_id, name = self._holder(item), item["Labels"].get(LABEL_WARM)
+            if name and self.warm.containers.holds(name):
+                continue
+            if (name and allocation_id is None) or (allocation_id and not self.has(allocation_id)):
+                logger.warning("removing a container of allocation %s, which this agent no longer has", allocation_id or "none")
+                await self._removed(item)
+
+    async def _sweep_containers(self, live: Collection[str]) -> None:
+        kept = set()
+        for item in await self._engine.containers():
+            name = item["Labels"].get(LABEL_WARM)
+            if self._holder(item) in live or (name and self.warm.containers.holds(name)) or not await self._removed(item):
+                kept.add(name)
+        await asyncio.to_thread(self.warm.containers.sweep, kept)
+
+    async def _removed(self, item: Mapping[str, Any]) -> bool:
+        """False: the daemon could not. `_tidy` tries again; neither the other containers nor the agent wait for this one."""
+        try:
+            await self.warm.containers.remove(item)
+        except OSError as error:
+            logger.warning("the container %s, which no run has, cannot be removed: %s", item["Id"][:12], explanation(error))
+            return False
+        return True
 
     async def prepare(self, work: Work) -> None:
-        image = await self._images.resolve(work.assignment.config.environment)
+        image = await self._images.resolve(work.assignment.config.environment, work.registry_auth)
         directory = self.files(work.allocation_id).directory
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
         below = directory / "tmp"
         (below / "home").mkdir(mode=0o700, parents=True)
+        (directory / "root-tmp").mkdir(mode=0o700)
         directory.chmod(0o700)
         door = Path(self._endpoint.address.removeprefix("unix:")).parent
-        binds = [
+        own = [
             Bind(str(work.context), str(work.context)),
             Bind(str(directory), str(directory), writable=True),
             Bind(str(below), temporary(work.allocation_id), writable=True),
-            Bind(str(door), str(door)),
-            Bind(str(self._facts.packages), boot.HOME),
             *await asyncio.to_thread(checkpoint_binds, self._stores, work.assignment, self._account),
         ]
-        binds += user_binds(work.assignment.config.environment.mounts, self._allowed, binds)
+        fixed = [Bind(str(door), str(door)), Bind(str(self._facts.packages), boot.HOME)]
+        allowed_by_pool = work.assignment.mounts_allowed
+        fixed += user_binds(work.assignment.config.environment.mounts, self._allowed, [*own, *fixed], allowed_by_pool)
+        if read_only(self._facts, work):  # after the others were judged: what users mount may be below it
+            own.append(Bind(str(directory / "root-tmp"), "/tmp", writable=True))
         if self._account is not None:
-            for path in (below / "home", below, directory):  # the run's own last: until then nobody else can put anything into it
+            # The run's own last: until then nobody else can put anything into it.
+            for path in (below / "home", below, directory / "root-tmp", directory):
                 self._account.own(path, 0o700)
-        self._prepared[work.allocation_id] = image, binds
+        self._prepared[work.allocation_id] = image, own, fixed
 
     async def start(self, work: Work) -> Handle:
-        image, binds = self._prepared.pop(work.allocation_id)
-        description = described(self._facts, work, image, binds)
-        container = await self._engine.create(self._name(work.allocation_id), description)
+        image, own, fixed = self._prepared.pop(work.allocation_id)
+        warm = await self.warm.start(self._facts, work, image, own, fixed, self.files(work.allocation_id))
+        if warm is not None:
+            return warm
+        description = described(self._facts, work, image, [*own, *fixed])
+        container = await self._engine.create(f"{names_begin(self._node.directory)}-{work.allocation_id}", description)
         opened: Any = None
         try:
             # Before its start, so that nobody else can be the one who gives it its line.
             opened = await self._engine.attach(container)
             await self._engine.start(container)
+            facts = await facts_on_network(self._facts, self._engine, container, work.assignment)
         except BaseException as error:
             if opened is not None:
-                _hang_up(opened)
+                hang_up(opened)
             with contextlib.suppress(OSError):
                 await self._engine.remove(container)
             if isinstance(error, OSError):
                 raise start_problem(image, explanation(error)) from error
             raise
         handle = Handle(HANDLE + container)
-        self._waiting[handle] = opened, job(self._facts, work, image, self.files(work.allocation_id))
+        self.warm.started_cold(self._facts, work, image, own, fixed, self.files(work.allocation_id))
+        self._waiting[handle] = opened, job(facts, work, image, self.files(work.allocation_id))
         return handle
 
     async def go(self, handle: Handle) -> None:
+        if self.warm.go(handle):
+            return
         opened, line = self._waiting.pop(handle)
         try:
-            await asyncio.to_thread(_send, opened, line)
+            await asyncio.to_thread(send, opened, line)
+            self._told.add(handle.removeprefix(HANDLE))
         except OSError as error:  # it was killed meanwhile, which `wait` sees
             logger.info("the container %s does not take its line: %s", handle, error)
         finally:
-            _hang_up(opened)
+            hang_up(opened)
 
     async def abandon(self, handle: Handle) -> None:
+        if self.warm.abandon(handle):
+            return
         if (waiting := self._waiting.pop(handle, None)) is not None:
-            _hang_up(waiting[0])
+            hang_up(waiting[0])
             await self._engine.remove(handle.removeprefix(HANDLE))
 
     async def kill(self, handle: Handle) -> None:
-        await self._engine.kill(handle.removeprefix(HANDLE))
+        container, name, allocation_id = _parts(handle)
+        if name and self.warm.holder(name) != allocation_id:
+            return  # its run has ended, and another one may be in it
+        self.warm.doom(container)
+        await self._engine.kill(container)
 
     async def kill_all(self, allocation_id: str) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS_MAX):
                 while True:
                     changed = self._engine.changed.next()
-                    alive = [item["Id"] for item in await self._engine.containers(allocation_id) if item["State"] in ALIVE]
+                    alive = [item["Id"] for item in await self._containers_of(allocation_id) if item["State"] in ALIVE]
                     if not alive:
                         return True
                     for container in alive:
                         await self._kill_one(container)
-                    await self._changed(changed, KILL_SECONDS_MAX / 10)
+                    await within(changed, KILL_SECONDS_MAX / 10)
         return False
 
     async def _kill_one(self, container: str) -> None:
+        self.warm.doom(container)
         state = await self._engine.state(container)
         if state is not None and state["Status"] == "created":
             await self._engine.remove(container)
@@ -230,59 +303,48 @@ class DockerRuntime(RunDirectories):
             await self._engine.kill(container)
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
-        container = handle.removeprefix(HANDLE)
+        container, name, _ = _parts(handle)
+        if name:
+            in_order = await self.warm.ended(handle)
+            if in_order or self.warm.holder(name) != allocation_id:
+                return await asyncio.to_thread(read_exit, self.files(allocation_id))
+            if in_order is False:
+                with contextlib.suppress(OSError):  # a daemon that is away; without agent and run, the container ends by itself
+                    await self._engine.kill(container)
         while True:
             changed = self._engine.changed.next()
-            state = await self._engine.state(container)
+            state = await self._engine.state(container, patient=True)
             if state is None or state["Status"] in ("exited", "dead"):
                 break
             if state["Status"] == "created":  # an earlier agent died before it started it
                 await self._engine.remove(container)
                 break
-            await self._changed(changed, LOOK_SECONDS)
+            await within(changed, LOOK_SECONDS)
         if not await self.kill_all(allocation_id):
             raise StillRunning("its container cannot be killed; its slots stay taken")
         return await self._exit(allocation_id, container, state or {})
 
     async def _exit(self, allocation_id: str, container: str, state: Mapping[str, Any]) -> Exit:
         found = await asyncio.to_thread(read_exit, self.files(allocation_id))
-        if state.get("OOMKilled") and found.code not in ORDERLY:
+        if state.get("OOMKilled") and found.code not in ORDERLY and not self.warm.oom_seen(container):
             return Exit(SIGNAL_EXIT_BASE + 9, out_of_memory(state["MemoryLimit"]), out_of_memory=True)
         code = state.get("ExitCode", 0)
-        if found.code is None and code not in (0, SIGNAL_EXIT_BASE + 9):
-            last = (await self._engine.said(container)).splitlines()[-1:] or ["it said nothing"]
-            return Exit(EXIT_CODE_WILL_REPEAT, f"The image's python3 could not begin (exit code {code}): {last[0][:500]}")
+        if found.code is None and code != SIGNAL_EXIT_BASE + 9 and (code or container in self._told):
+            # With 0 it may have been a daemon that died on the way of the line: tried again, as after an error of the code.
+            return Exit(EXIT_CODE_WILL_REPEAT if code else 1, could_not_begin(code, await self._engine.said(container)))
         return found
 
     async def clean(self, allocation_id: str) -> None:
         self._prepared.pop(allocation_id, None)
-        for item in await self._engine.containers(allocation_id):
-            await self._engine.remove(item["Id"])
-        await asyncio.to_thread(shutil.rmtree, self.files(allocation_id).directory, ignore_errors=True)
-
-    def _name(self, allocation_id: str) -> str:
-        """Name of the container, for people who look with `docker ps`. Agents of other clusters on this node have others."""
-        agent = hashlib.sha256(os.fsencode(self._node.directory)).hexdigest()[:8]
-        return f"tenuto-{agent}-{allocation_id}"
-
-    async def _changed(self, changed: asyncio.Event, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await changed.wait()
+        for item in await self._containers_of(allocation_id):
+            await self.warm.containers.remove(item)
+            self._told.discard(item["Id"])
+        self.warm.forget(allocation_id)
+        await asyncio.to_thread(remove_tree, self.files(allocation_id).directory)
 
 
-def _send(opened: Any, line: bytes) -> None:
-    """Raises OSError."""
-    own = getattr(opened, "_sock", opened)
-    own.settimeout(GO_SECONDS_MAX)
-    own.sendall(line)
-
-
-def _hang_up(opened: Any) -> None:
-    own = getattr(opened, "_sock", opened)
-    with contextlib.suppress(OSError):
-        own.shutdown(socket.SHUT_WR)
-    if (response := getattr(opened, "_response", None)) is not None:  # it holds the descriptor, too
-        response.close()
-    opened.close()
-    own.close()
+def _parts(handle: Handle) -> tuple[str, str, str]:
+    """(container, name of a warm one, allocation of the run in it)."""
+    container, _, rest = handle.removeprefix(HANDLE).partition("/")
+    name, _, allocation_id = rest.partition("/")
+    return container, name, allocation_id

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -251,10 +251,27 @@ def kill_process(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
-    """Kills all remaining processes of this run (helpers that outlived the worker hold its GPU). False: one did not die."""
+def forked(pid: int) -> list[int]:
+    """Children of a process. Raises OSError if it is gone."""
+    with contextlib.suppress(FileNotFoundError):  # a kernel without CONFIG_PROC_CHILDREN
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except psutil.Error as error:
+        raise ProcessLookupError(str(error)) from error
+
+
+async def kill_rest(agent_directory: Path, allocation_id: str, members: Callable[[str], Collection[int]]) -> bool:
+    """Kills all remaining processes of this run (helpers that outlived the worker hold its GPU). `members`: those in its cgroup,
+    which finds processes without their mark, too. False: one did not die."""
+
+    def look() -> list[int]:
+        found = {pid for pid, of in marked(agent_directory).items() if of == allocation_id}
+        found |= set(members(allocation_id)) - {0, 1, os.getpid()}
+        return sorted(found)  # a shell before its children, of whose end it would say a word
+
     for round_number in range(KILL_ROUNDS_MAX):
-        left = [pid for pid, of in (await asyncio.to_thread(marked, agent_directory)).items() if of == allocation_id]
+        left = await asyncio.to_thread(look)
         if not left:
             return True
         for pid in left:

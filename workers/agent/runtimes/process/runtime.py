@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
+import signal
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
+from tenuto.kernel.trees import remove_tree
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.local_ranks import is_gang
+from tenuto.workers.agent.local_ranks import is_gang, slots_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process import processes
+from tenuto.workers.agent.runtimes.process.cgroups import Cgroups, ProcessLimits
 from tenuto.workers.agent.runtimes.process.environment import (
     SUPERVISOR_COMMAND,
     WORKER_COMMAND,
@@ -34,6 +36,8 @@ from tenuto.workers.agent.runtimes.runtime import (
     StillRunning,
     Work,
 )
+from tenuto.workers.agent.runtimes.words import out_of_memory
+from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
 
 logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
@@ -51,13 +55,17 @@ class ProcessRuntime(RunDirectories):
         command: Sequence[str] = WORKER_COMMAND,
         account: Account | None = None,
         warm_environments_max: int = 0,
+        limits: ProcessLimits | None = None,
+        limits_required: bool = False,
     ) -> None:
         """`shared`: directory that all agents see; None: there is none. `base`: environment that workers inherit. `account`:
-        account of the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
+        account of the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold.
+        `limits_required`: do not open where the limits cannot hold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
         self.host = Host(node, slots, self._endpoint.address, base, tuple(command), account)
         self.warm = WarmPool(node.directory, warm_environments_max, account)
+        self._cgroups, self._limits_required = Cgroups(node.directory, limits or ProcessLimits()), limits_required
         self._scratch = Scratch(node.directory, base, account)
         self._opened = False
         self._temporary: dict[str, Path] = {}
@@ -86,9 +94,18 @@ class ProcessRuntime(RunDirectories):
     def separate_account(self) -> bool:
         return self._account is not None
 
+    @property
+    def unlimited(self) -> str:
+        return self._cgroups.problem
+
     async def open(self) -> None:
         if self._account is not None:
             await asyncio.to_thread(self._admit, self._account)
+        await asyncio.to_thread(self._cgroups.open, lambda: processes.marked(self._node.directory))
+        if self.unlimited and self._limits_required:
+            raise RuntimeUnavailable(f"Runs cannot be limited here, and TENUTO_LIMITS_REQUIRED is set: {self.unlimited}.")
+        if self.unlimited:
+            logger.warning("runs are without limits that were set: %s", self.unlimited)
         self._opened = True
 
     async def warm_up(self) -> None:
@@ -112,13 +129,14 @@ class ProcessRuntime(RunDirectories):
 
     async def sweep(self, live: Collection[str]) -> None:
         await asyncio.to_thread(self._scratch.sweep, live)
+        await asyncio.to_thread(self._cgroups.sweep, live)
 
     async def prepare(self, work: Work) -> None:
         """Makes the run's directories. The run's own is given away last: until then no other account can put anything into it."""
         if (image := work.assignment.config.environment.image) is not None:  # granted when the agent still had containers
             raise OSError(f"this agent runs no images (TENUTO_DOCKER_URL is not set), and the trial needs {image}")
         directory = self.host.files(work.allocation_id).directory
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
         directory.mkdir(mode=0o700, parents=True)
         self._temporary[work.allocation_id] = self._scratch.make(work.allocation_id)
         if self._account is not None:
@@ -134,6 +152,11 @@ class ProcessRuntime(RunDirectories):
             spawned = await self.warm.spawn(files, environment, work.context, work.assignment.config.entrypoint)
         spawned = spawned or processes.spawn(command, files, environment, work.context, self._account)
         handle = spawned.identity.handle
+        try:
+            await asyncio.to_thread(self._limit, work, spawned)
+        except BaseException:
+            spawned.abandon()
+            raise
         self._waiting[handle] = spawned
         return handle
 
@@ -156,7 +179,7 @@ class ProcessRuntime(RunDirectories):
                 await asyncio.sleep(KILL_AGAIN_SECONDS)
 
     async def kill_all(self, allocation_id: str) -> bool:
-        return await processes.kill_rest(self._node.directory, allocation_id)
+        return await processes.kill_rest(self._node.directory, allocation_id, self._cgroups.members)
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
         forked = self._forked.pop(handle, None)
@@ -165,15 +188,34 @@ class ProcessRuntime(RunDirectories):
         left_nothing = forked is not None and forked.left_nothing
         if not left_nothing and not await self.kill_all(allocation_id):
             raise StillRunning("its processes cannot be killed; their slots stay taken")
-        return read_exit(self.host.files(allocation_id))
+        return await asyncio.to_thread(self._exit, allocation_id)
 
     async def clean(self, allocation_id: str) -> None:
         self._temporary.pop(allocation_id, None)
         await asyncio.to_thread(self._remove, allocation_id)  # may be gigabytes
 
+    def _limit(self, work: Work, spawned: Spawned | WarmSpawned) -> None:
+        """Before the go, so that whatever is started by the user's code is limited. Raises OSError."""
+        if not self._cgroups.make(work.allocation_id, len(slots_on(work.assignment, self._node.agent_id))):
+            return
+        pid = spawned.identity.pid
+        # Of a warm run only the worker: its leader waits, and moving a process costs the kernel milliseconds.
+        for one in processes.forked(pid) if isinstance(spawned, WarmSpawned) else (pid,):
+            self._cgroups.add(work.allocation_id, one)
+
+    def _exit(self, allocation_id: str) -> Exit:
+        """Raises OSError."""
+        found = read_exit(self.host.files(allocation_id))
+        memory = self._cgroups.memory_end(allocation_id)
+        if memory.killed and found.code not in ORDERLY:
+            said = out_of_memory("The trial", memory.limit_bytes, "TENUTO_MEMORY_BYTES_PER_SLOT")
+            return Exit(SIGNAL_EXIT_BASE + signal.SIGKILL, said, out_of_memory=True)
+        return found
+
     def _remove(self, allocation_id: str) -> None:
+        self._cgroups.remove(allocation_id)
         self._scratch.remove(allocation_id)
-        shutil.rmtree(self.host.files(allocation_id).directory, ignore_errors=True)
+        remove_tree(self.host.files(allocation_id).directory)
 
     def _admit(self, account: Account) -> None:
         """Prepares directories for processes of another account. Raises RuntimeUnavailable."""

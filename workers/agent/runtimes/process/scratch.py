@@ -11,12 +11,12 @@ import contextlib
 import getpass
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account
+from tenuto.kernel.trees import remove_tree
 from tenuto.workers.agent.runtimes.private_directories import is_ours, make_private, short_directory
 
 VARIABLES = ("TMPDIR", "TEMP", "TMP")
@@ -53,16 +53,16 @@ class Scratch:
 
     def remove(self, allocation_id: str) -> None:
         """Removes the directory of an allocation whose processes are gone."""
-        shutil.rmtree(self._runs / allocation_id / "tmp", ignore_errors=True)
+        remove_tree(self._runs / allocation_id / "tmp")
         if is_ours(self._short.parent):
-            shutil.rmtree(self._short / allocation_id, ignore_errors=True)
+            remove_tree(self._short / allocation_id)
 
     def sweep(self, live: Collection[str]) -> None:
         """Removes directories that earlier agents left of runs that no agent carries on."""
         short = _entries(self._short) if is_ours(self._short.parent) else ()
         for path in [*_entries(self._runs), *short]:
             if path.name not in live:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
 
     def close(self) -> None:
         if not is_ours(self._short.parent):

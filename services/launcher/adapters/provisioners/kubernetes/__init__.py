@@ -1,7 +1,7 @@
 """Nodes as pods: the port of provisioners on Kubernetes. Needs the extra `kubernetes`.
 
 A node is one pod, whose name follows from the cluster and the node's id: Kubernetes itself keeps a second one from starting.
-Whoever reconciles asks `nodes()` every few seconds, so nothing is watched here: a watch would only make a later answer sooner.
+Whoever reconciles asks `nodes()` every few seconds; `changes()`, a watch, only makes it ask at once.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
-from tenuto.services.launcher.adapters.provisioners.kubernetes import checks, manifests, pods
+from tenuto.services.launcher.adapters.provisioners.groups import take_back, worst
+from tenuto.services.launcher.adapters.provisioners.kubernetes import checks, manifests, pods, watching
 from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
     Document,
     Door,
@@ -45,6 +47,8 @@ ENDED_DELETED_MAX = 20
 """Most ended pods that are deleted after one answer, so that `nodes` stays quick."""
 LOG_BYTES_MAX = 1 << 20
 """Most of a pod's log that is read."""
+_NO_LOG = b"unable to retrieve container logs for "
+"""Beginning of what a kubelet says, as if it were the log, of a container that it has removed with its log."""
 
 
 class KubernetesProvisioner:
@@ -83,8 +87,8 @@ class KubernetesProvisioner:
             ]
         failures = [item for item in done if isinstance(item, BaseException)]
         if failures:
-            await self._take_back(door, sorted(begun))
-            raise _worst(failures)
+            await take_back("pod", sorted(begun), lambda name: _delete(door, door.namespace, name), (Refusal, Unreachable))
+            raise worst(failures)
 
     async def nodes(self) -> Sequence[RealNode]:
         door = await self._door()
@@ -94,6 +98,15 @@ class KubernetesProvisioner:
             raise error.error(f"list the pods of pool {self._pool} in namespace {door.namespace}") from error
         await self._tidy(door, found)
         return [pods.node_of(pod) for pod in found]
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        door = await self._door()
+        try:
+            async with aclosing(watching.changes(door, manifests.selector_of(self._cluster, self._pool))) as seen:
+                async for _ in seen:
+                    yield
+        except (Refusal, Unreachable) as error:
+            raise error.error(f"watch the pods of pool {self._pool} in namespace {door.namespace}") from error
 
     async def stop(self, node: RealNode) -> None:
         door = await self._door()
@@ -114,7 +127,7 @@ class KubernetesProvisioner:
             raise error.error(f"show the log of pod {name}") from error
         except Unreachable as error:
             raise error.error(f"show the log of pod {name}") from error
-        return found.decode(errors="replace")
+        return "" if found.startswith(_NO_LOG) else found.decode(errors="replace")
 
     async def close(self) -> None:
         door, self._open = self._open, None
@@ -143,17 +156,10 @@ class KubernetesProvisioner:
         """Adds to `begun` the name of a pod that this call may have created. Raises ProvisionerError."""
         body = manifests.pod(self._cluster, self._pool, order, settings)
         name = body["metadata"]["name"]
-        begun.add(name)
-        try:
-            made = await door.create_pod(body)
-        except Unreachable as error:
-            raise error.error(f"start pod {name}") from error
-        except Refusal as error:
-            begun.discard(name)
-            found = await self._found(door, name, order) if _may_be_there(error) else None
-            if found is None:
-                raise error.error(f"start pod {name}") from error
-            made = found
+        # Asked first: a pod that Kubernetes refuses for its name stays in the quota's count for minutes.
+        made = await self._found(door, name, order)
+        if made is None:
+            made = await self._create(door, body, order, begun)
         if pods.is_ended(made) or made["metadata"].get("deletionTimestamp"):
             return
         # Also for a pod that was found: whoever created it may have been killed before its Secret was there.
@@ -169,6 +175,21 @@ class KubernetesProvisioner:
         except Unreachable as error:
             raise error.error(f"take the Secret of pod {name}") from error
 
+    async def _create(self, door: Door, body: Document, order: Order, begun: set[str]) -> Document:
+        """Raises ProvisionerError."""
+        name = body["metadata"]["name"]
+        begun.add(name)
+        try:
+            return await door.create_pod(body)
+        except Unreachable as error:
+            raise error.error(f"start pod {name}") from error
+        except Refusal as error:
+            begun.discard(name)
+            found = await self._found(door, name, order) if _may_be_there(error) else None
+            if found is None:
+                raise error.error(f"start pod {name}") from error
+            return found
+
     async def _found(self, door: Door, name: str, order: Order) -> Document | None:
         """The pod that has the name already. Raises ProvisionerError."""
         try:
@@ -183,15 +204,6 @@ class KubernetesProvisioner:
                 "refused",
             )
         return made
-
-    async def _take_back(self, door: Door, names: Sequence[str]) -> None:
-        """Deletes what was begun of a group. What cannot be deleted now is found by `nodes`."""
-        results = await asyncio.gather(*(_delete(door, door.namespace, name) for name in names), return_exceptions=True)
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, (Refusal, Unreachable)):
-                logger.warning("pod %s of a group that did not start could not be deleted: %s", name, result)
-            elif isinstance(result, BaseException):
-                raise result
 
     async def _list(self, door: Door) -> list[Document]:
         """Raises Refusal and Unreachable."""
@@ -229,9 +241,3 @@ async def _delete(door: Door, namespace: str, name: str) -> None:
     except Refusal as error:
         if error.status != 404:
             raise
-
-
-def _worst(failures: Sequence[BaseException]) -> BaseException:
-    """The one that says most: first what no later try would change."""
-    order = {"refused": 0, "quota": 1, "capacity": 2, "unreachable": 3}
-    return min(failures, key=lambda item: order[item.kind] if isinstance(item, ProvisionerError) else -1)

@@ -16,7 +16,7 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.door import Docum
 from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import PodSettings
 
 RIGHTS = (
-    ("pods", ("create", "get", "list", "delete")),
+    ("pods", ("create", "get", "list", "watch", "delete")),
     ("pods/log", ("get",)),
     ("secrets", ("create",)),
 )

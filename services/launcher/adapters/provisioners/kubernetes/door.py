@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,11 @@ ANSWER_SECONDS_MAX = 20.0
 """Longest wait for one answer: an API server answers in milliseconds, and gives up itself after 60 s."""
 ANSWER_BYTES_MAX = 64 << 20
 """Largest answer that is read: a page of 500 pods has about 3 MB."""
+EVENT_BYTES_MAX = 8 << 20
+"""Largest event of a watch: an object has at most 1.5 MB."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_QUOTA = ("exceeded quota", "status unknown for quota")
+"""The latter is said of a quota that is new: its controller has not counted yet."""
 _REFUSED_OTHERWISE = "Kubernetes gives no reason"
 
 
@@ -36,7 +41,7 @@ class Refusal(Exception):
     def kind(self) -> Literal["capacity", "quota", "refused", "unreachable"]:
         """Another 409 than AlreadyExists is one of two writers at once, such as of a quota: nothing was done, and it may be asked
         again."""
-        if self.status == 403 and "exceeded quota" in self.message:
+        if self.status == 403 and any(words in self.message for words in _QUOTA):
             return "quota"
         if self.status in (408, 409, 429) or self.status >= 500:
             return "unreachable"
@@ -80,6 +85,22 @@ class Door:
     async def list_pods(self, selector: str, limit: int, continue_from: str) -> Document:
         options = {"_continue": continue_from} if continue_from else {}
         return await self._ask(self._core.list_namespaced_pod, self.namespace, label_selector=selector, limit=limit, **options)
+
+    async def watch_pods(self, selector: str, version: str, seconds: int) -> AsyncGenerator[Document, None]:
+        """Events after that version, until the server ends the watch."""
+        ask: Callable[..., Awaitable[Any]] = self._core.list_namespaced_pod
+        # The library's timeout and not asyncio's, which would also count what is done between two events.
+        patience = aiohttp.ClientTimeout(total=seconds + ANSWER_SECONDS_MAX, sock_connect=ANSWER_SECONDS_MAX)
+        options = {"watch": True, "allow_watch_bookmarks": True, "resource_version": version, "timeout_seconds": seconds}
+        with self._reaching():
+            response: aiohttp.ClientResponse = await ask(
+                self.namespace, label_selector=selector, _preload_content=False, _request_timeout=patience, **options
+            )
+            async with response:
+                if response.status != 200:
+                    raise Refusal(response.status, *message_of(await _read(response)))
+                async for event in _events(response):
+                    yield event
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         await self._ask(self._core.delete_namespaced_pod, name, namespace)
@@ -132,22 +153,28 @@ class Door:
 
     async def _bytes(self, method: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> bytes:
         """The library's own classes for answers are left out: they take longer than the request."""
-        try:
+        with self._reaching():
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 response: aiohttp.ClientResponse = await method(*arguments, _preload_content=False, **options)
                 async with response:
                     body = await _read(response)
+        if len(body) > ANSWER_BYTES_MAX:
+            raise Unreachable(f"the answer of {self.address} is larger than {ANSWER_BYTES_MAX >> 20} MiB")
+        if not 200 <= response.status < 300:
+            raise Refusal(response.status, *message_of(body))
+        return body
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Errors of the way to the server, as Refusal and Unreachable."""
+        try:
+            yield
         except TimeoutError:
             raise Unreachable(f"{self.address} does not answer within {ANSWER_SECONDS_MAX:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"{self.address} cannot be reached ({type(error).__name__})") from error
         except client.ApiException as error:  # of a plugin that gives credentials
             raise Refusal(error.status or 500, "", "") from None
-        if len(body) > ANSWER_BYTES_MAX:
-            raise Unreachable(f"the answer of {self.address} is larger than {ANSWER_BYTES_MAX >> 20} MiB")
-        if not 200 <= response.status < 300:
-            raise Refusal(response.status, *message_of(body))
-        return body
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -159,6 +186,23 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if size > ANSWER_BYTES_MAX:
             break
     return b"".join(parts)
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[Document, None]:
+    """Documents, one in each line. Raises Unreachable."""
+    rest = b""
+    async for part in response.content.iter_any():
+        *whole, rest = (rest + part).split(b"\n")
+        if len(rest) > EVENT_BYTES_MAX:
+            raise Unreachable(f"an event of a watch is larger than {EVENT_BYTES_MAX >> 20} MiB")
+        for line in whole:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if not isinstance(event, dict):
+                raise Unreachable("an event of a watch is no document of Kubernetes")
+            yield event
 
 
 async def open_door(connection: Connection, secrets_directory: Path | None) -> Door:

@@ -1,16 +1,16 @@
-"""Nodes as jobs of Slurm: the port of provisioners by `sbatch`, `squeue` and `scancel`, as an ordinary user has them.
+"""Nodes as jobs of Slurm, as an ordinary user has them: the port of provisioners by Slurm's commands, or its REST daemon.
 
-Each node is a job of its own, also those of one group: then each starts, ends and is given back without the others, as the
-scheduler wants it, and a gang is gathered by the scheduler from what has joined. All or none of a group means here that all jobs
-are taken or none is: those that wait in Slurm's queue count as coming. One job over several machines would start them together,
-but could not give one of them back.
+Each node is a job of its own, or a task of an array, which is one: then each starts, ends and is given back without the others,
+as the scheduler wants it, and a gang is gathered by the scheduler from what has joined. All or none of a group means here that
+all jobs are taken or none is: those that wait in Slurm's queue count as coming. One job over several machines would start them
+together, but could not give one of them back. Nodes that are requested together, or by many at the same time, are submitted as an
+array, because Slurm's controller serves a whole site.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,21 +19,24 @@ from typing import TypeVar
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
-from tenuto.services.launcher.adapters.provisioners.slurm import checks, commands, jobs
-from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job
+from tenuto.services.launcher.adapters.provisioners.groups import worst
+from tenuto.services.launcher.adapters.provisioners.slurm import checks, jobs
+from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import Commands
+from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import Controller, Submission
+from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job, Row
 from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
-from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, settings_of
+from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, rest_settings_of, settings_of
 from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Prepared = tuple[Order, JobSettings]
 
 TOGETHER_MAX = 4
-"""Most jobs of one group that are submitted at once: Slurm's controller serves a whole site."""
+"""Most submissions at once: Slurm's controller serves a whole site."""
 FILES_SECONDS_MAX = 30.0
 """Longest time for files of the pool's directory: network file systems hang."""
-GONE = re.compile("invalid job id|already (completing|completed)", re.IGNORECASE)
-"""What `scancel` says of a job that has ended, or is about to."""
 LAST_WORDS_MAX = 5
 """Most agents of ended jobs whose last line is read with one answer."""
 
@@ -42,38 +45,60 @@ class SlurmProvisioner:
     """For one pool of one cluster."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
-        """`secrets_directory`: not needed; Slurm knows this account."""
+        """`secrets_directory`: where the token of Slurm's REST daemon is; its commands know this account."""
         self._cluster, self._pool, self._provisioning = cluster, pool, provisioning
+        self._secrets = secrets_directory
+        self._made: Controller | None = None
 
     async def check(self) -> Sequence[Finding]:
         try:
             kinds = [(node_type, settings_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]
-        except BadSetting as error:
+            controller = self._controller
+        except (BadSetting, ProvisionerError) as error:
             return [Finding("settings", str(error))]
-        return await checks.findings(self._cluster, self._pool, kinds)
+        rest = controller if isinstance(controller, Rest) else None
+        return await checks.findings(self._cluster, self._pool, kinds, rest)
 
     async def start(self, orders: Sequence[Order]) -> None:
-        prepared = [(order, self._settings(order)) for order in orders]
-        known = await self._jobs()
-        there = {job.node_id: job for job in known}
         places = self._places()
-        await _in_thread(places.tidy, frozenset(there))
-        for order, _ in prepared:  # a token may end before Slurm starts its job: those that still wait get the new one
-            if order.node_id in there and there[order.node_id].phase == "pending":
-                await _in_thread(places.prepare, order.node_id, jobs.environment_text(order))
-        missing = [(order, settings) for order, settings in prepared if order.node_id not in there]
+        missing = await self._missing(places, orders)
+        rows = await self._rows(missing)
         slots = asyncio.Semaphore(TOGETHER_MAX)
 
-        async def one(order: Order, settings: JobSettings) -> None:
+        async def one(row: Sequence[Prepared]) -> None:
             async with slots:
-                await self._submit(places, order, settings)
+                await self._submit(places, row)
 
-        done = await asyncio.gather(*(one(*item) for item in missing), return_exceptions=True)
+        done = await asyncio.gather(*(one(row) for row in rows), return_exceptions=True)
         failures = [item for item in done if isinstance(item, BaseException)]
         if failures:
-            begun = [order.node_id for (order, _), item in zip(missing, done, strict=True) if item is None or _unknown(item)]
+            begun = [
+                order.node_id for row, item in zip(rows, done, strict=True) if item is None or _unknown(item) for order, _ in row
+            ]
             await self._take_back(places, begun)
-            raise _worst(failures)
+            raise worst(failures)
+
+    async def start_groups(self, groups: Sequence[Sequence[Order]]) -> Sequence[ProvisionerError | None]:
+        """Groups of nodes that are alike are submitted as one. If that is not taken, as where a quota has room for some of them,
+        its halves are tried, down to one group; what is refused of one is refused of those behind it."""
+        answers: list[ProvisionerError | None] = [None] * len(groups)
+        kinds: dict[str, list[int]] = {}
+        for place, group in enumerate(groups):
+            kinds.setdefault(group[0].node_type.name, []).append(place)
+        for places in kinds.values():
+            waiting = [places]
+            while waiting:
+                tried = waiting.pop(0)
+                try:
+                    await self.start([order for place in tried for order in groups[place]])
+                except ProvisionerError as error:
+                    if len(tried) > 1 and error.kind != "unreachable":
+                        waiting[:0] = [tried[: len(tried) // 2], tried[len(tried) // 2 :]]
+                        continue
+                    for place in (*tried, *(place for behind in waiting for place in behind)):
+                        answers[place] = error
+                    break
+        return answers
 
     async def nodes(self) -> Sequence[RealNode]:
         found, places, left = [], self._places(), LAST_WORDS_MAX
@@ -86,19 +111,32 @@ class SlurmProvisioner:
         return found
 
     async def stop(self, node: RealNode) -> None:
-        # A job by its id and its name: ids of long ago may be another's.
-        said = await commands.run("scancel", f"--user={os.geteuid()}", f"--name={node.node_id}", _number(node))
-        if said.code != 0 and not GONE.search(said.errors):
-            raise said.error(f"end job {node.provider_id}")
-        others = [job for job in await self._jobs() if job.node_id == node.node_id and job.id != node.provider_id]
-        if all(job.phase == "ended" for job in others):
-            await _in_thread(self._places().forget, node.node_id)
+        job_id = _number(node)
+        # A job by its id and its tags: ids of long ago may be another's.
+        mine = [job for job in await self._jobs() if job.node_id == node.node_id]
+        if any(job.id == job_id and job.phase != "ended" for job in mine):
+            await self._controller.cancel([job_id])
+        if all(job.phase == "ended" for job in mine if job.id != job_id):
+            await _in_thread(self._places().forget, [node.node_id])
 
     async def logs(self, node: RealNode, lines_max: int) -> str:
         return await _in_thread(self._places().tail, node.node_id, _number(node), max(1, lines_max))
 
     async def close(self) -> None:
-        pass
+        made, self._made = self._made, None
+        if made is not None:
+            await made.close()
+
+    @property
+    def _controller(self) -> Controller:
+        """Raises ProvisionerError."""
+        if self._made is None:
+            try:
+                rest = rest_settings_of(self._provisioning)
+            except BadSetting as error:
+                raise ProvisionerError(str(error), "refused") from error
+            self._made = Commands() if rest is None else Rest(rest, self._secrets)
+        return self._made
 
     def _settings(self, order: Order) -> JobSettings:
         """Raises ProvisionerError."""
@@ -116,57 +154,73 @@ class SlurmProvisioner:
 
     async def _jobs(self) -> list[Job]:
         """Raises ProvisionerError."""
-        said = await commands.run(
-            "squeue", "--noheader", "--array", f"--user={os.geteuid()}", "--states=all", f"--format={jobs.FORMAT}"
-        )
-        if said.code != 0:
-            raise ProvisionerError(f"Slurm does not list jobs: {said.words}.", "unreachable")
-        found = jobs.read(said.output.splitlines())
-        return [job for job in found if (job.cluster, job.pool) == (self._cluster, self._pool)]
+        return [job for job in await self._controller.jobs() if (job.cluster, job.pool) == (self._cluster, self._pool)]
 
-    async def _submit(self, places: Places, order: Order, settings: JobSettings) -> None:
+    async def _missing(self, places: Places, orders: Sequence[Order]) -> list[Prepared]:
+        """Orders whose nodes Slurm does not have. Raises ProvisionerError."""
+        prepared = [(order, self._settings(order)) for order in orders]
+        there = {job.node_id: job for job in await self._jobs()}
+        await _in_thread(places.tidy, frozenset(name for job in there.values() for name in (job.node_id, job.id)))
+        # A token may end before Slurm starts its job: those that still wait get the new one.
+        renewed = [order for order in orders if order.node_id in there and there[order.node_id].phase == "pending"]
+        if renewed:
+            await _in_thread(places.prepare, {order.node_id: jobs.environment_text(order) for order in renewed})
+        return [item for item in prepared if item[0].node_id not in there]
+
+    async def _rows(self, missing: Sequence[Prepared]) -> list[list[Prepared]]:
+        """Those that can be tasks of one array together. Raises ProvisionerError."""
+        index_max = await self._controller.array_index_max() if len(missing) > 1 else 0
+        kinds: dict[JobSettings, dict[str, Prepared]] = {}
+        for order, settings in missing:
+            kinds.setdefault(settings, {})[order.node_id] = order, settings
+        return [
+            [alike[node_id] for node_id in row.node_ids]
+            for alike in kinds.values()
+            for row in jobs.rows(list(alike), index_max)
+        ]  # fmt: skip
+
+    async def _submit(self, places: Places, row: Sequence[Prepared]) -> None:
         """Raises ProvisionerError."""
-        await _in_thread(places.prepare, order.node_id, jobs.environment_text(order))
-        options = jobs.options_of(self._cluster, self._pool, order.node_id, str(places.node(order.node_id)), settings)
-        script = jobs.script_of(order.node_id, str(places.environment(order.node_id)), settings)
-        said = await commands.run("sbatch", "--parsable", *options, text=script)
-        if said.code != 0:
-            error = said.error(f"take the job of node {order.node_id}")
+        nodes, settings = Row(tuple(order.node_id for order, _ in row)), row[0][1]
+        await _in_thread(places.prepare, {order.node_id: jobs.environment_text(order) for order, _ in row})
+        wanted = Submission(
+            nodes.name,
+            jobs.comment_of(self._cluster, self._pool, nodes),
+            places.output("" if nodes.array else nodes.node_ids[0]),
+            jobs.script_of(nodes, str(places.own), settings),
+            settings,
+            nodes.array,
+        )
+        try:
+            job = await self._controller.submit(wanted)
+        except ProvisionerError as error:
             if not _unknown(error):
-                await _in_thread(places.forget, order.node_id)
-            raise error
-        logger.info("node %s is job %s", order.node_id, visible(said.output.strip()[:50]))
+                await _in_thread(places.forget, nodes.node_ids)
+            raise
+        logger.info("%s: job %s", nodes.name, job)
 
     async def _take_back(self, places: Places, node_ids: Sequence[str]) -> None:
         """Ends what was begun of a group. What cannot be ended now is found by `nodes`."""
         if not node_ids:
             return
         try:
-            found = [job for job in await self._jobs() if job.node_id in node_ids and job.phase != "ended"]
+            found = [job.id for job in await self._jobs() if job.node_id in node_ids and job.phase != "ended"]
             if found:
-                said = await commands.run("scancel", f"--user={os.geteuid()}", *(job.id for job in found))
-                commands.succeeded(said, "end jobs of a group that was not had whole")
-            for node_id in node_ids:
-                await _in_thread(places.forget, node_id)
+                await self._controller.cancel(found)
+            await _in_thread(places.forget, node_ids)
         except ProvisionerError as error:
             logger.warning("jobs of a group that did not start whole could not be ended: %s", error)
 
 
 def _number(node: RealNode) -> str:
     """Raises ProvisionerError."""
-    if not (node.provider_id.isascii() and node.provider_id.isdecimal()):
+    if not re.fullmatch(r"\d{1,12}(_\d{1,12})?", node.provider_id):
         raise ProvisionerError(f"{visible(node.provider_id[:50])} is no job of Slurm.", "refused")
     return node.provider_id
 
 
 def _unknown(error: BaseException) -> bool:
     return isinstance(error, ProvisionerError) and error.kind == "unreachable"
-
-
-def _worst(failures: Sequence[BaseException]) -> BaseException:
-    """The one that says most: first what no later try would change."""
-    order = {"refused": 0, "quota": 1, "capacity": 2, "unreachable": 3}
-    return min(failures, key=lambda item: order[item.kind] if isinstance(item, ProvisionerError) else -1)
 
 
 async def _in_thread(function: Callable[..., T], *arguments: object) -> T:

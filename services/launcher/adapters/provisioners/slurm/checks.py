@@ -7,15 +7,19 @@ rights. What that lets pass (a wall time beyond the partition's limit waits for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.provisioning import NodeType
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.slurm import commands, jobs
+from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
+from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest, number_of
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
 from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, seconds_of
 
@@ -25,23 +29,57 @@ LEAVE_SECONDS = next(float(str(item.default)) for item in fields(Settings) if it
 """Time before its end from which an agent begins nothing new, where no setting of the agent's says otherwise."""
 
 
-async def findings(cluster: str, pool: str, kinds: Kinds) -> list[Finding]:
+async def findings(cluster: str, pool: str, kinds: Kinds, rest: Rest | None = None) -> list[Finding]:
+    """`rest`: None if Slurm's commands are asked."""
     found = []
     try:
-        version = commands.succeeded(await commands.run("sbatch", "--version"), "say its version")
-        found.append(Finding(f"sbatch: {visible(version[0][:50]) if version else 'of an unknown version'}"))
-        lines = commands.succeeded(await commands.run("sinfo", "--noheader", f"--format={PARTITIONS}"), "show its partitions")
+        if rest is not None:
+            found.append(Finding(f"slurmrestd: v0.0.{await rest.version()} of its interface"))
+            await rest.jobs()  # which finds a token that is not taken
+            partitions = [_row(item) for item in await rest.partitions()]
+        else:
+            version = commands.succeeded(await commands.run("sbatch", "--version"), "say its version")
+            found.append(Finding(f"sbatch: {visible(version[0][:50]) if version else 'of an unknown version'}"))
+            said = await commands.run("sinfo", "--noheader", f"--format={PARTITIONS}")
+            lines = commands.succeeded(said, "show its partitions")
+            partitions = [parts for line in lines if len(parts := line.split("|")) == 6]
     except ProvisionerError as error:
         return [*found, Finding("Slurm", str(error))]
-    partitions = [parts for line in lines if len(parts := line.split("|")) == 6]
     found.append(Finding(f"Slurm's controller answers: {len({parts[0] for parts in partitions})} partitions"))
     for node_type, settings in kinds:
         found += _partitions(partitions, settings)
         found += _gres(partitions, node_type, settings)
-        found.append(await _test(cluster, pool, node_type, settings))
+        if rest is None:
+            found.append(await _test(cluster, pool, node_type, settings))
         found += _programs(settings)
     found.append(await _directory(cluster, pool, kinds[0][1]))
     return list(dict.fromkeys(found))
+
+
+def _row(item: Mapping[str, Any]) -> list[str]:
+    """A partition of slurmrestd as `sinfo` has it. Later versions than v0.0.38 nest what earlier ones did not."""
+
+    def inner(*names: str) -> Any:
+        value: Any = item
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def minutes(value: Any) -> str:
+        number = number_of(value)
+        return "infinite" if number is None else str(number)
+
+    states = inner("partition", "state") or inner("state") or "up"
+    state = str(states[0] if isinstance(states, list) and states else states).lower()
+    flags = inner("flags")
+    default = isinstance(flags, list) and "default" in [str(flag).lower() for flag in flags]
+    most = inner("max_time_limit") if "max_time_limit" in item else inner("maximums", "time")
+    usual = inner("default_time_limit") if "default_time_limit" in item else inner("defaults", "time")
+    machines = number_of(inner("total_nodes") if "total_nodes" in item else inner("nodes", "total")) or 0
+    tres = str((inner("tres", "configured") if isinstance(inner("tres"), Mapping) else inner("tres")) or "")
+    gres = [part.removeprefix("gres/").partition("=")[0] for part in tres.split(",") if part.startswith("gres/")]
+    name = str(inner("name") or "") + ("*" if default else "")
+    return [name, state, minutes(most), minutes(usual) if number_of(usual) else "n/a", str(machines), ",".join(gres)]
 
 
 def _chosen(partitions: Sequence[list[str]], settings: JobSettings) -> list[list[str]]:
@@ -106,7 +144,8 @@ def _gres(partitions: Sequence[list[str]], node_type: NodeType, settings: JobSet
 
 async def _test(cluster: str, pool: str, node_type: NodeType, settings: JobSettings) -> Finding:
     what = f"`sbatch --test-only` for type {node_type.name}"
-    options = jobs.options_of(cluster, pool, f"{pool}-check", "/tmp", settings)
+    row = jobs.Row((f"{pool}-check",))
+    options = options_of(Submission(row.name, jobs.comment_of(cluster, pool, row), "/dev/null", "", settings))
     try:
         said = await commands.run("sbatch", "--test-only", *options, text="#!/bin/bash\n")
     except ProvisionerError as error:

@@ -1,5 +1,8 @@
-# The rest of a node's job; the lines before it set node, environment, python and setup. In the spirit of deploy/slurm/agent.sh.
+# The rest of a node's job; the lines before it set node (of an array: stem and first), directory, python and setup. In the spirit
+# of deploy/slurm/agent.sh.
 set -euo pipefail
+node=${node:-$stem-$((first + SLURM_ARRAY_TASK_ID))}
+environment=$directory/$node/agent.env
 # Until the agent listens to it, the signal would end it. The agent knows the end of its time without it, too.
 trap "" USR1
 
@@ -26,11 +29,14 @@ place=${TMPDIR:-/tmp}/tenuto-$(id -u)-$node-$SLURM_JOB_ID
 export TENUTO_AGENT_DIRECTORY=$place
 export TENUTO_AGENT_LABELS=${TENUTO_AGENT_LABELS:+$TENUTO_AGENT_LABELS,}slurm_job=$SLURM_JOB_ID
 
-# Slurm says when the job ends: newer ones in a variable, older ones if asked, but not always in the job's first moments.
+# Slurm says when the job ends: newer ones in a variable, older ones if asked, but not always in the job's first moments. The
+# number of an array's last task is also that of the whole array, so a task is asked for by its place.
+job=$SLURM_JOB_ID
+if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
 end=${SLURM_JOB_END_TIME:-}
 for _ in 1 2 3 4 5; do
     if [ -n "$end" ]; then break; fi
-    shown=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e 2>/dev/null || true)
+    shown=$(squeue --noheader --jobs "$job" --format %e 2>/dev/null || true)
     case $shown in
         [0-9]*) end=$(date -d "$shown" +%s || true) ;;
         NONE) break ;; # it may run for ever

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, matching, number, path, read
+from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, path, read
 
 OPTIONS_MAX = 50
 """Most further options of sbatch."""
@@ -60,12 +60,53 @@ class JobSettings:
         return [f"--{name}={value}" for name, value in given.items() if value] + list(self.extra)
 
 
+@dataclass(frozen=True)
+class RestSettings:
+    """Road to slurmrestd."""
+
+    base: str
+    """Begin of its addresses; of a socket one that names no host."""
+    socket: str = ""
+    """File of its socket. Empty: it is reached by the network."""
+    token: str = ""
+    """File in the launcher's directory of secrets with a JWT. Empty: a socket's daemon sees who asks."""
+    ca: str = ""
+    """File there with the authority of its certificate. Empty: one of the system's."""
+
+
 def settings_of(provisioning: Provisioning, node_type: NodeType) -> JobSettings:
     """Settings of a job of this type: the pool's, and the type's own before them. Raises BadSetting."""
-    if "directory" in node_type.settings:
-        raise BadSetting(f"Setting directory belongs to the pool, not to its type of nodes {node_type.name}.")
+    for name in ("directory", *_REST):
+        if name in node_type.settings:
+            raise BadSetting(f"Setting {name} belongs to the pool, not to its type of nodes {node_type.name}.")
     given: Mapping[str, str] = {**provisioning.settings, **node_type.settings}
-    return JobSettings(**read("slurm", _KNOWN, given, {"directory": "directory=/project/tenuto/nodes"}))
+    values = read("slurm", {**_KNOWN, **_REST}, given, {"directory": "directory=/project/tenuto/nodes"})
+    found = JobSettings(**{name: value for name, value in values.items() if name in _KNOWN})
+    for option in found.extra if "restd" in values else ():
+        if not _REST_OPTION.fullmatch(option):
+            raise BadSetting(
+                f"Setting extra may have --exclusive, --nice=NUMBER and --licenses=... where restd is set (found"
+                f" {option[:100]!r})."
+            )
+    return found
+
+
+def rest_settings_of(provisioning: Provisioning) -> RestSettings | None:
+    """None: Slurm's commands are used. Raises BadSetting."""
+    given = {name: text for name, text in provisioning.settings.items() if name in _REST}
+    values = read("slurm", _REST, given, {})
+    address = values.get("restd", "")
+    if not address:
+        if values:
+            raise BadSetting(f"Setting {min(values)} says how slurmrestd is asked: give restd, such as restd={_EXAMPLE}.")
+        return None
+    socket = address.removeprefix("http+unix://") if address.startswith("http+unix:") else ""
+    if not socket and "restd_token" not in values:
+        raise BadSetting(
+            "Setting restd_token is required where slurmrestd is reached by the network: give it, such as slurm.jwt."
+        )
+    base = "http://slurmrestd" if socket else address.rstrip("/")
+    return RestSettings(base, socket, values.get("restd_token", ""), values.get("restd_ca", ""))
 
 
 def seconds_of(text: str) -> float | None:
@@ -126,4 +167,14 @@ _KNOWN: dict[str, Reader] = {
     "constraint": matching(r"[A-Za-z0-9_.,&|*()\[\]-]{1,200}", "features of nodes, such as a100|h100"),
     "extra": _extra,
 }
+_EXAMPLE = "http+unix:///run/slurmrestd/socket"
+_REST: dict[str, Reader] = {
+    "restd": matching(
+        r"http\+unix:///[A-Za-z0-9._/@+-]{1,100}|https://[A-Za-z0-9._-]{1,253}(:\d{1,5})?/?|http://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?/?",
+        f"{_EXAMPLE}, https://HOST:PORT, or http:// of this machine",
+    ),
+    "restd_token": file_name,
+    "restd_ca": file_name,
+}
+_REST_OPTION = re.compile(r"--exclusive|--nice=-?\d{1,9}|--licenses=[A-Za-z0-9._:,@-]{1,200}")
 assert _KNOWN.keys() == {item.name for item in fields(JobSettings)}

@@ -7,9 +7,10 @@ node, so what was last seen there still counts: it is unreachable, and not gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.ssh.connections import Connections, HostAway
+from tenuto.services.launcher.adapters.provisioners.ssh.installation import Installation, in_thread, send_missing
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import Host, SshSettings, inventory_of, settings_of
 from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 from tenuto.version import __version__
@@ -32,7 +34,7 @@ seconds, and a look at the others must not wait for them."""
 UNSEEN_SECONDS_MAX = 120.0
 """Time for which a host that never answered is waited for: a node of before the launcher's start may be on it. A host that is
 down for weeks must not stop the others."""
-DETAIL_MAX = 200
+DETAIL_MAX = 300
 
 
 class SshProvisioner:
@@ -46,29 +48,25 @@ class SshProvisioner:
         """Nodes of each host, of whatever pool, as it last said."""
         self._away: dict[str, tuple[Host, HostAway, float]] = {}
         """Hosts that did not answer, as the list had them, with the reason and the time of the next try."""
+        self._being_given: set[str] = set()
+        """Hosts of starts that are under way: another start beside them would take the same ones for free."""
         self._since = time.monotonic()
 
     async def check(self) -> Sequence[Finding]:
         try:
             settings, hosts, connections = await self._open()
+            wanted = await self._installations(settings, hosts)
         except ProvisionerError as error:
             return [Finding("settings", str(error))]
 
         async def one(host: Host) -> list[Finding]:
-            what = f"host {host.known_as}"
+            install = wanted[host.known_as]
+            request = {**settings.request(host, "check"), **({"install": install.spec} if install else {})}
             try:
-                said = await connections.ask(host, settings.request(host, "check"))
+                said = await connections.ask(host, request)
             except HostAway as error:
-                return [Finding(what, str(error))]
-            version = visible(str(said.get("version") or ""))[:50]
-            if not version:
-                words = visible(str(said.get("problem") or "no words"))[:DETAIL_MAX].rstrip(".")
-                python = host.python or settings.python
-                return [Finding(what, f"{python} there cannot import Tenuto ({words}): install it there, or set python.")]
-            if version != __version__:
-                return [Finding(what, f"It has Tenuto {version}, and the launcher {__version__}: install the same there.")]
-            busy = [node for node in _nodes(said) if node["phase"] != "ended"]
-            return [Finding(f"{what}: Tenuto {version}, {'has node ' + visible(busy[0]['node_id']) if busy else 'free'}")]
+                return [Finding(f"host {host.known_as}", str(error))]
+            return [_found(host, host.python or settings.python, said, install)]
 
         found = [finding for rows in await _together(hosts, one) for finding in rows]
         for node_type in self._provisioning.node_types:
@@ -79,27 +77,71 @@ class SshProvisioner:
 
     async def start(self, orders: Sequence[Order]) -> None:
         settings, hosts, connections = await self._open()
+        wanted = await self._installations(settings, hosts)
         away = await self._look(settings, hosts, connections)
         mine = {node["node_id"] for nodes in self._seen.values() for node in nodes if self._is_mine(node)}
         self._wait_for_unseen(away)
         missing = [order for order in orders if order.node_id not in mine]
         free = [
             host for host in hosts
-            if host.known_as not in away and all(node["phase"] == "ended" for node in self._seen.get(host.known_as, []))
+            if host.known_as not in (away.keys() | self._being_given)
+            and all(node["phase"] == "ended" for node in self._seen.get(host.known_as, []))
         ]  # fmt: skip
         chosen = self._chosen(missing, free, hosts, away)
+        with self._giving(host for _, host in chosen):
+            await self._begin(chosen, wanted, settings, connections)
 
-        async def one(item: tuple[Order, Host]) -> BaseException | None:
-            order, host = item
+    @contextlib.contextmanager
+    def _giving(self, hosts: Iterable[Host]) -> Iterator[None]:
+        names = {host.known_as for host in hosts}
+        self._being_given |= names
+        try:
+            yield
+        finally:
+            self._being_given -= names
+
+    async def _begin(
+        self,
+        chosen: Sequence[tuple[Order, Host]],
+        wanted: Mapping[str, Installation | None],
+        settings: SshSettings,
+        connections: Connections,
+    ) -> None:
+        """Raises ProvisionerError."""
+
+        async def prepare(item: tuple[Order, Host]) -> ProvisionerError | None:
+            install = wanted[item[1].known_as]
             try:
-                said = await connections.ask(host, settings.start_request(host, self._cluster, self._pool, order))
+                if install is not None:
+                    await send_missing(connections, settings, item[1], install)
             except HostAway as error:
-                return ProvisionerError(str(error), "refused" if error.refused else "unreachable")
+                return error.as_provisioners()
+            except ProvisionerError as error:
+                return error
+            return None
+
+        async def one(item: tuple[Order, Host]) -> ProvisionerError | None:
+            order, host = item
+            install = wanted[host.known_as]
+            request = settings.start_request(host, self._cluster, self._pool, order, install.spec if install else None)
+            try:
+                said = await connections.ask(host, request)
+            except HostAway as error:
+                return error.as_provisioners()
             if said.get("state") == "busy":
                 return ProvisionerError(f"Host {host.known_as} was taken meanwhile.", "capacity")
+            if said.get("state") == "missing":
+                return ProvisionerError(f"Host {host.known_as} lacks files again that were sent to it.", "unreachable")
+            # For a start that asked the host before this one, and chooses after it.
+            own = {"cluster": self._cluster, "pool": self._pool, "node_id": order.node_id, "phase": "pending"}
+            self._seen.setdefault(host.known_as, []).append({**own, "entry": "", "detail": "", "install": ""})
             logger.info("node %s is on host %s", order.node_id, host.known_as)
             return None
 
+        # What takes long comes before the first of a group is begun.
+        failures = [error for error in await _together(chosen, prepare) if error is not None]
+        if failures:
+            raise failures[0]
         done = await _together(chosen, one)
         failures = [error for error in done if error is not None]
         if failures:
@@ -110,6 +152,9 @@ class SshProvisioner:
         settings, hosts, connections = await self._open()
         away = await self._look(settings, hosts, connections)
         self._wait_for_unseen(away)
+        wanted: dict[str, Installation | None] = {}
+        with contextlib.suppress(ProvisionerError):  # nodes are there all the same, and their versions are known
+            wanted = await self._installations(settings, hosts)
         found = []
         for host in hosts:
             for node in self._seen.get(host.known_as, []):
@@ -118,7 +163,10 @@ class SshProvisioner:
                     own = node["detail"] or ("" if node["phase"] == "ended" else f"on {host.known_as}")
                     detail = own if gone is None else str(gone)
                     provider_id = f"{host.known_as}/{node['entry']}"
-                    found.append(RealNode(node["node_id"], provider_id, node["phase"], visible(detail)[:DETAIL_MAX]))
+                    install = wanted.get(host.known_as)
+                    names = (install.name,) if install is not None else (f"{__version__}-",)
+                    old = bool(node["install"]) and not node["install"].startswith(names)
+                    found.append(RealNode(node["node_id"], provider_id, node["phase"], visible(detail)[:DETAIL_MAX], old))
         return found
 
     async def stop(self, node: RealNode) -> None:
@@ -148,6 +196,16 @@ class SshProvisioner:
         if self._made is None:
             self._made = Connections(settings, self._secrets)
         return settings, inventory.hosts, self._made
+
+    async def _installations(self, settings: SshSettings, hosts: Sequence[Host]) -> dict[str, Installation | None]:
+        """What each host should have. Raises ProvisionerError."""
+        assert self._secrets is not None
+        try:
+            return await in_thread(settings, hosts, self._secrets)
+        except BadSetting as error:
+            raise ProvisionerError(str(error), "refused") from error
+        except OSError as error:
+            raise ProvisionerError(f"A file to install cannot be read: {error.strerror}.", "refused") from error
 
     async def _look(self, settings: SshSettings, hosts: Sequence[Host], connections: Connections) -> dict[str, HostAway]:
         """Asks all hosts for their nodes; those that do not answer, with the reason."""
@@ -225,7 +283,27 @@ class SshProvisioner:
         try:
             return await connections.ask(host, {**settings.request(host, do), "entry": entry, **more})
         except HostAway as error:
-            raise ProvisionerError(str(error), "refused" if error.refused else "unreachable") from error
+            raise error.as_provisioners() from error
+
+
+def _found(host: Host, python: str, said: dict[str, Any], install: Installation | None) -> Finding:
+    """Result of a check that a host has answered."""
+    what = f"host {host.known_as}"
+    version, problem = (visible(str(said.get(name) or ""))[:DETAIL_MAX].rstrip(".") for name in ("version", "problem"))
+    busy = [node for node in _nodes(said) if node["phase"] != "ended"]
+    now = f"has node {visible(busy[0]['node_id'])}" if busy else "free"
+    if install is not None:
+        if problem:
+            return Finding(what, f"Tenuto cannot be installed: {problem}.")
+        state = "installed" if said.get("ready") else "to be installed by its first node"
+        return Finding(f"{what}: Tenuto {__version__} {state}, {now}")
+    if not version:
+        return Finding(
+            what, f"{python} there cannot import Tenuto ({problem or 'no words'}): install it there, or set install or python."
+        )
+    if version != __version__:
+        return Finding(what, f"It has Tenuto {version}, and the launcher {__version__}: install the same there, or set install.")
+    return Finding(f"{what}: Tenuto {version}, {now}")
 
 
 def _nodes(said: dict[str, Any]) -> list[dict[str, Any]]:
@@ -233,11 +311,11 @@ def _nodes(said: dict[str, Any]) -> list[dict[str, Any]]:
     found = said.get("nodes")
     names = ("cluster", "pool", "node_id", "entry", "phase", "detail")
     return [
-        {name: node[name] for name in names}
+        {"install": str(node.get("install") or "")[:DETAIL_MAX], **{name: node[name] for name in names}}
         for node in (found if isinstance(found, list) else [])
         if isinstance(node, dict)
         and all(isinstance(node.get(name), str) and len(node[name]) <= 500 for name in names)
-        and node["phase"] in ("running", "ended")
+        and node["phase"] in ("pending", "running", "ended")
     ]
 
 

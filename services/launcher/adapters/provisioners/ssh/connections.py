@@ -10,11 +10,12 @@ import logging
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import asyncssh
 
 from tenuto.schemas.text import visible
+from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import Host, SshSettings
 
 CONNECT_SECONDS_MAX = 10.0
@@ -27,6 +28,11 @@ KEEPALIVE_SECONDS = 15
 """A connection that is dead is noticed after three of these."""
 WORDS_MAX = 300
 MARK = b"TENUTO-ANSWER "
+PARTS = ("host_files.py", "host_install.py", "host.py")
+"""Program of the host: they are read in this order, into one module."""
+PUT_SECONDS_MAX = 240.0
+"""Longest time for the sending of one file, below that of a start. What has arrived is kept, and the next try goes on there."""
+BLOCK_BYTES = 256 << 10
 logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells of every connection
 
 
@@ -37,11 +43,14 @@ class HostAway(Exception):
         super().__init__(message)
         self.refused = refused
 
+    def as_provisioners(self) -> ProvisionerError:
+        return ProvisionerError(str(self), "refused" if self.refused else "unreachable")
+
 
 class Connections:
     def __init__(self, settings: SshSettings, secrets: Path) -> None:
         self._settings, self._secrets = settings, secrets
-        self._source = files(__package__).joinpath("host.py").read_bytes()
+        self._parts = [files(__package__).joinpath(name).read_bytes() for name in PARTS]
         self._open: dict[str, asyncssh.SSHClientConnection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -63,6 +72,25 @@ class Connections:
             except (asyncssh.Error, OSError, TimeoutError) as error:
                 await self._drop(host)
                 raise HostAway(f"Host {host.known_as} does not answer: {_words(error)}.") from None
+
+    async def put(self, host: Host, request: Mapping[str, object], file: Path, offset: int) -> int:
+        """Bytes of the file that the host has after the rest of it was sent. Beside other questions to the host, which must not
+        wait for it. Raises HostAway and OSError."""
+        async with self._locks.setdefault(host.known_as, asyncio.Lock()):
+            connection = await self._connection(host)
+        with file.open("rb") as opened:
+            opened.seek(offset)
+            try:
+                said = await self._answer(connection, host, request, opened, PUT_SECONDS_MAX)
+            except TimeoutError:
+                raise HostAway(
+                    f"Host {host.known_as} takes {file.name} slowly; the rest of it is sent by the next try."
+                ) from None
+            except (asyncssh.Error, BrokenPipeError, ConnectionError) as error:
+                raise HostAway(f"Host {host.known_as} was cut off while {file.name} was sent: {_words(error)}.") from None
+        if said.get("busy"):
+            raise HostAway(f"Host {host.known_as} is sent {file.name} by another request; this one goes on after it.")
+        return int(said.get("had") or 0)
 
     async def close(self) -> None:
         for connection in self._open.values():
@@ -123,14 +151,22 @@ class Connections:
             ) from None
 
     async def _answer(
-        self, connection: asyncssh.SSHClientConnection, host: Host, request: Mapping[str, object]
+        self,
+        connection: asyncssh.SSHClientConnection,
+        host: Host,
+        request: Mapping[str, object],
+        more: BinaryIO | None = None,
+        seconds_max: float = ANSWER_SECONDS_MAX,
     ) -> dict[str, Any]:
-        """Raises HostAway, asyncssh.Error, OSError and TimeoutError."""
-        command = self._settings.command(host, len(self._source))
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        """`more`: what is sent after the request. Raises HostAway, asyncssh.Error, OSError and TimeoutError."""
+        command = self._settings.command(host, [len(part) for part in self._parts])
+        async with asyncio.timeout(seconds_max):
             async with connection.create_process(command, encoding=None) as process:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended early: its words say why
-                    process.stdin.write(self._source + json.dumps(request).encode())
+                    process.stdin.write(b"".join(self._parts) + json.dumps(request).encode() + b"\n")
+                    while more is not None and (block := await asyncio.to_thread(more.read, BLOCK_BYTES)):
+                        process.stdin.write(block)
+                        await process.stdin.drain()
                     process.stdin.write_eof()
                 said = b""
                 while len(said) <= ANSWER_BYTES_MAX and (block := await process.stdout.read(65_536)):

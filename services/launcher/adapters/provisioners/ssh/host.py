@@ -1,5 +1,5 @@
 """The part that runs on a host: sent there with each request, and read from standard input, so nothing of it is installed there.
-Needs Linux, and imports nothing of Tenuto.
+Needs Linux, and imports nothing of Tenuto. `host_files.py` and `host_install.py` are sent before it, and run in the same module.
 
 A node is a directory with files about it, and a keeper: a process of its own session that starts the agent, waits for its end,
 ends what it leaves behind, and writes down how it ended. Who asks reads files and looks at processes; there is no daemon.
@@ -13,12 +13,27 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # on a host it is the same module
+    from tenuto.services.launcher.adapters.provisioners.ssh.host_files import (
+        LOOK_SECONDS,
+        PASSED,
+        PR_SET_CHILD_SUBREAPER,
+        below,
+        boot,
+        identity,
+        lives,
+        load,
+        send,
+        tail,
+        write,
+    )
+    from tenuto.services.launcher.adapters.provisioners.ssh.host_install import Installations, NotInstalled, pip_environment
 
 MARK = "TENUTO-ANSWER "
 """Begin of the line with the answer: shells of some accounts print before it."""
@@ -26,101 +41,26 @@ LOCK_SECONDS_MAX = 10.0
 """Longest wait for another request at this host."""
 REST_SECONDS_MAX = 5.0
 """Time that processes which an agent left behind have to end by themselves."""
-LOOK_SECONDS = 0.25
 IMPORT_SECONDS_MAX = 30.0
 """Longest time until Python has said the version of Tenuto: network file systems are slow at first."""
 KEEP_SECONDS = 7 * 86400.0
 """Time for which a node that has ended is listed, and its log kept."""
 LISTED_MAX = 200
-LINE_BYTES_MAX = 1000
-PASSED = ("HOME", "PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TZ")
-"""Variables of the account's session that agents see."""
-PR_SET_CHILD_SUBREAPER = 36
-
-
-def boot() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-
-
-def stat_of(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def identity(pid: int) -> list[Any]:
-    """Number and start of a process: numbers are used again."""
-    found = stat_of(pid)
-    return [pid, found[19] if found else ""]
-
-
-def lives(known: list[Any]) -> bool:
-    found = stat_of(known[0])
-    return bool(found) and found[19] == known[1] and found[0] != "Z"
-
-
-def below(pid: int) -> list[int]:
-    """Processes that descend from this one."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            stat = stat_of(int(name))
-            if stat:
-                children.setdefault(int(stat[1]), []).append(int(name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        new = children.get(waiting.pop(), [])
-        found += new
-        waiting += new
-    return found
-
-
-def send(pids: list[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)
-
-
-def write(path: str, value: Any) -> None:
-    with open(path + ".new", "w") as file:
-        json.dump(value, file)
-    os.replace(path + ".new", path)
-
-
-def load(path: str) -> Any:
-    try:
-        with open(path) as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return None
-
-
-def tail(path: str, lines_max: int) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - lines_max * LINE_BYTES_MAX))
-            lines = file.read(lines_max * LINE_BYTES_MAX).decode(errors="replace").splitlines(True)
-    except OSError:
-        return ""
-    return "".join(lines[-lines_max:])
 
 
 class Base:
     """Directory of this host: home directories are often common to many. One request at a time."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, locked: bool = True) -> None:
+        """`locked`: False for one that takes long and touches no node."""
         os.umask(0o077)
         self.path = os.path.join(os.path.expanduser(directory), os.uname().nodename)
         self.nodes = os.path.join(self.path, "nodes")
         os.makedirs(self.nodes, mode=0o700, exist_ok=True)
+        self.installations = Installations(self.path)
         self.lock = os.open(os.path.join(self.path, "lock"), os.O_CREAT | os.O_RDWR, 0o600)
         deadline = time.monotonic() + LOCK_SECONDS_MAX
-        while True:
+        while locked:
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
@@ -140,17 +80,21 @@ class Base:
             place = os.path.join(self.nodes, entry)
             node = load(os.path.join(place, "node.json"))
             if node is None:  # what wrote it was killed before it began anything
-                shutil.rmtree(place, ignore_errors=True)
+                remove(place)
                 continue
             ended = load(os.path.join(place, "ended.json"))
             if ended is None:
                 ended = self.end_of(place)
             if ended is not None and ended["at"] < time.time() - KEEP_SECONDS:
-                shutil.rmtree(place, ignore_errors=True)
+                remove(place)
                 continue
             stopped = os.path.exists(os.path.join(place, "stopped"))
             node.update(entry=entry, phase="running" if ended is None else "ended")
             node["detail"] = ended["detail"] if ended is not None else "it was told to end" if stopped else ""
+            if ended is None and not load(os.path.join(place, "process.json"))["agent"]:
+                node.update(
+                    phase="pending", detail=node["detail"] or f"Tenuto is being installed for {time.time() - node['at']:.0f} s"
+                )
             found.append(node)
         found.sort(key=lambda node: (node["phase"] == "ended", -node["at"]))
         return found[:LISTED_MAX]
@@ -166,10 +110,8 @@ class Base:
             return None
         else:
             detail = "it was killed"
-        ended = {"code": None, "at": time.time(), "detail": detail}
-        write(os.path.join(place, "ended.json"), ended)
-        shutil.rmtree(os.path.join(place, "agent"), ignore_errors=True)
-        return ended
+        written = load(os.path.join(place, "ended.json"))  # by its keeper, since this look began
+        return written or write_end(place, None, detail)
 
 
 def start(base: Base, asked: dict[str, Any]) -> dict[str, Any]:
@@ -177,30 +119,33 @@ def start(base: Base, asked: dict[str, Any]) -> dict[str, Any]:
     nodes = base.look()
     if any(node["entry"] == entry for node in nodes):
         return {"state": "there"}
-    if any(node["phase"] == "running" for node in nodes):
+    if any(node["phase"] != "ended" for node in nodes):
         return {"state": "busy"}
+    wanted = asked.get("install")
+    if wanted and base.installations.state(wanted, asked["python"])["missing"]:
+        return {"state": "missing"}
     place = base.place(entry)
     os.makedirs(os.path.join(place, "agent"), mode=0o700)
     node = {name: asked[name] for name in ("cluster", "pool", "node_id")}
-    write(os.path.join(place, "node.json"), dict(node, at=time.time()))
+    write(os.path.join(place, "node.json"), dict(node, at=time.time(), install=wanted["name"] if wanted else ""))
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)
         try:
             os.close(base.lock)
-            keep(place, asked, writing)
+            keep(base, place, asked, writing)
         finally:
             os._exit(1)
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         said = file.read().decode(errors="replace")
     if said != "started":
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
         raise RuntimeError(said or "the agent cannot be started")
     return {"state": "started"}
 
 
-def keep(place: str, asked: dict[str, Any], writing: int) -> None:
+def keep(base: Base, place: str, asked: dict[str, Any], writing: int) -> None:
     """The keeper's life."""
     os.setsid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -210,26 +155,60 @@ def keep(place: str, asked: dict[str, Any], writing: int) -> None:
         os.dup2(target, number)  # else the session of SSH would wait for this process
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the agent leaves behind becomes this process's child
+    known = {"boot": boot(), "keeper": identity(os.getpid()), "agent": [], "stop_seconds": asked["stop_seconds"]}
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
     environment.update(asked["environment"], TENUTO_AGENT_DIRECTORY=os.path.join(place, "agent"))
+    command, stopped = asked["command"], os.path.join(place, "stopped")
+    if asked.get("install"):
+        write(os.path.join(place, "process.json"), known)
+        os.write(writing, b"started")
+        os.close(writing)
+        try:
+            python = base.installations.install(asked["install"], asked["python"], pip_environment(asked["environment"]), place)
+        except (NotInstalled, OSError, ValueError, subprocess.SubprocessError) as error:
+            end_rest()
+            words = f"Tenuto cannot be installed: {getattr(error, 'strerror', None) or error}"
+            write_end(place, None, "it was told to end" if os.path.exists(stopped) else words)
+            os._exit(0)
+        if os.path.exists(stopped):
+            write_end(place, None, "it was told to end")
+            os._exit(0)
+        command = [python, *command[1:]]
+        environment["PATH"] = os.pathsep.join([os.path.dirname(python), environment.get("PATH", os.defpath)])
     try:
-        agent = subprocess.Popen(asked["command"], env=environment, cwd=place, start_new_session=True)
+        agent = subprocess.Popen(command, env=environment, cwd=place, start_new_session=True)
     except OSError as error:
-        os.write(writing, f"{asked['command'][0]}: {error.strerror or error}".encode())
+        if asked.get("install"):
+            write_end(place, None, f"{command[0]}: {error.strerror or error}")
+        else:
+            os.write(writing, f"{command[0]}: {error.strerror or error}".encode())
         return
     signal.signal(signal.SIGTERM, lambda *_: send([agent.pid], signal.SIGTERM))
-    known = {"boot": boot(), "keeper": identity(os.getpid()), "agent": identity(agent.pid)}
-    write(os.path.join(place, "process.json"), dict(known, stop_seconds=asked["stop_seconds"]))
-    os.write(writing, b"started")
-    os.close(writing)
-    code = wait(agent, os.path.join(place, "stopped"), asked["stop_seconds"])
+    write(os.path.join(place, "process.json"), dict(known, agent=identity(agent.pid)))
+    if not asked.get("install"):
+        os.write(writing, b"started")
+        os.close(writing)
+    code = wait(agent, stopped, asked["stop_seconds"])
     end_rest()
     words = tail(os.path.join(place, "agent.log"), 1).strip()[:200] if code else ""
     how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
-    detail = ": ".join(item for item in (how if code else "", words) if item)
-    shutil.rmtree(os.path.join(place, "agent"), ignore_errors=True)
-    write(os.path.join(place, "ended.json"), {"code": code, "at": time.time(), "detail": detail})
+    write_end(place, code, ": ".join(item for item in (how if code else "", words) if item))
     os._exit(0)
+
+
+def remove(path: str) -> None:
+    """By programs, because trials may leave more directories within each other than Python's own way bears, and closed ones."""
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(path):
+            with contextlib.suppress(OSError):
+                subprocess.run([*command, "--", path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def write_end(place: str, code: int | None, detail: str) -> dict[str, Any]:
+    remove(os.path.join(place, "agent"))
+    ended = {"code": code, "at": time.time(), "detail": detail}
+    write(os.path.join(place, "ended.json"), ended)
+    return ended
 
 
 def wait(agent: subprocess.Popen[bytes], stopped: str, stop_seconds: float) -> int:
@@ -276,7 +255,10 @@ def stop(base: Base, asked: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def check(asked: dict[str, Any]) -> dict[str, Any]:
+def check(base: Base, asked: dict[str, Any]) -> dict[str, Any]:
+    wanted = asked.get("install")
+    if wanted:
+        return base.installations.state(wanted, asked["python"])
     command = [asked["python"], "-c", "import tenuto.version as version; print(version.__version__)"]
     said = subprocess.run(command, capture_output=True, timeout=IMPORT_SECONDS_MAX, cwd="/", check=False)
     words = said.stderr.decode(errors="replace").strip().splitlines()
@@ -284,8 +266,10 @@ def check(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    base = Base(asked["directory"])
     do = asked["do"]
+    base = Base(asked["directory"], locked=do != "put")
+    if do == "put":
+        return base.installations.put(asked["file"], sys.stdin.buffer)
     if do == "start":
         return start(base, asked)
     if do == "stop":
@@ -293,12 +277,12 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     if do == "logs":
         return {"text": tail(os.path.join(base.place(asked["entry"]), "agent.log"), asked["lines_max"])}
     nodes = base.look()
-    return dict(check(asked), nodes=nodes) if do == "check" else {"nodes": nodes}
+    return dict(check(base, asked), nodes=nodes) if do == "check" else {"nodes": nodes}
 
 
 def main() -> None:
     try:
-        said = answer(json.loads(sys.stdin.buffer.read()))
+        said = answer(json.loads(sys.stdin.buffer.readline()))
     except Exception as error:
         # Without the request, which has a token.
         said = {"error": str(getattr(error, "strerror", None) or error) or type(error).__name__}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,16 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, path, read
+from tenuto.services.launcher.adapters.provisioners.values import (
+    BadSetting,
+    Reader,
+    file_name,
+    matching,
+    number,
+    path,
+    read,
+    truth,
+)
 
 INVENTORY_BYTES_MAX = 1 << 20
 """Largest list of hosts: a thousand hosts with some labels each."""
@@ -82,13 +92,22 @@ class SshSettings:
     directory: str = DIRECTORY_DEFAULT
     stop_seconds: int = STOP_SECONDS_DEFAULT
     """Time from SIGTERM to SIGKILL."""
+    install: str = ""
+    """A wheel among the launcher's files, or a requirement of pip. Empty: `python` has Tenuto."""
+    install_extras: str = ""
+    wheelhouse: str = ""
+    """A directory among the launcher's files, whose wheels are sent. Empty: pip asks the host's index of packages."""
+    constraints: str = ""
+    system_site_packages: bool = False
 
     def request(self, host: Host, do: str) -> dict[str, object]:
         """Fields of every request to this host."""
         return {"do": do, "directory": host.directory or self.directory, "python": host.python or self.python}
 
-    def start_request(self, host: Host, cluster: str, pool: str, order: Order) -> dict[str, object]:
-        """Request that has the token: for standard input alone."""
+    def start_request(
+        self, host: Host, cluster: str, pool: str, order: Order, install: Mapping[str, object] | None
+    ) -> dict[str, object]:
+        """Request that has the token: for standard input alone. `install`: None if `python` has Tenuto."""
         environment = {
             "TENUTO_LEAVE_SIGNAL_SECONDS": str(self.stop_seconds - MARGIN_SECONDS),
             **host.environment,
@@ -100,13 +119,14 @@ class SshSettings:
         command = [host.python or self.python, "-m", "tenuto.cli.main", "agent", "run", "--name", order.node_id]
         return {
             **self.request(host, "start"), "cluster": cluster, "pool": pool, "node_id": order.node_id, "command": command,
-            "environment": environment, "stop_seconds": self.stop_seconds,
+            "environment": environment, "stop_seconds": self.stop_seconds, "install": install,
         }  # fmt: skip
 
-    def command(self, host: Host, source_bytes: int) -> str:
-        """Command line on the host: it reads the program from standard input, and the request after it."""
-        program = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'tenuto-host', 'exec'))"
-        return shlex.join([host.python or self.python, "-I", "-c", program, str(source_bytes)])
+    def command(self, host: Host, sizes: Sequence[int]) -> str:
+        """Command line on the host: it reads the program's parts from standard input, and the request after them."""
+        part = "exec(compile(sys.stdin.buffer.read(int(size)), 'tenuto-host', 'exec'), globals())"
+        program = f"import sys; list(map(lambda size: {part}, sys.argv[1:]))"
+        return shlex.join([host.python or self.python, "-I", "-c", program, *map(str, sizes)])
 
 
 def settings_of(provisioning: Provisioning) -> SshSettings:
@@ -118,7 +138,11 @@ def settings_of(provisioning: Provisioning) -> SshSettings:
                 " them: leave it out, and name the type in `types` of its hosts."
             )
     examples = {"hosts": "hosts=hosts.yaml", "key": "key=id_ed25519", "known_hosts": "known_hosts=known_hosts"}
-    return SshSettings(**read("ssh", _KNOWN, provisioning.settings, examples))
+    found = SshSettings(**read("ssh", _KNOWN, provisioning.settings, examples))
+    for name in ("install_extras", "wheelhouse", "constraints", "system_site_packages"):
+        if getattr(found, name) and not found.install:
+            raise BadSetting(f"Setting {name} says how Tenuto is installed: give install, such as install=tenuto.")
+    return found
 
 
 def inventory_of(file: Path) -> Inventory:
@@ -158,5 +182,13 @@ _KNOWN: dict[str, Reader] = {
     "python": _python,
     "directory": _directory,
     "stop_seconds": number(20, 3_600),
+    "install": matching(
+        r"tenuto(-[A-Za-z0-9._+]+){4,5}\.whl|tenuto(==[A-Za-z0-9.+!]{1,50})?|tenuto ?@ ?https://[A-Za-z0-9._~:/#=%+-]{1,500}",
+        "a wheel of Tenuto among the launcher's files, tenuto, tenuto==VERSION or tenuto@https://...",
+    ),
+    "install_extras": matching(r"[a-z][a-z0-9-]{0,30}(,[a-z][a-z0-9-]{0,30}){0,19}", "extras of Tenuto, with commas between"),
+    "wheelhouse": file_name,
+    "constraints": file_name,
+    "system_site_packages": truth,
 }
 assert _KNOWN.keys() == {item.name for item in fields(SshSettings)}

@@ -1,4 +1,4 @@
-"""Serves the REST door: one process, uvloop, a socket of our own."""
+"""Serves HTTP within a service's own event loop, on a socket of our own: the REST door, and metrics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from tenuto.kernel.http_connections import BoundedProtocol
 from tenuto.kernel.settings import SettingsError
-from tenuto.services.gateway.rest.connections import BoundedProtocol
 
 STOP_SECONDS_MAX = 3
 """Time for open answers to end when the service stops; live streams are told to end before."""
@@ -26,9 +26,10 @@ class PortTaken(SettingsError):
     """`str(error)` is one sentence for the operator: what, why, what to do."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Made with its protocol named, so that each answer leaves at once (TCP_NODELAY): otherwise every
-    request on a kept connection waits 44 ms for a delayed acknowledgement. Raises PortTaken."""
+def bind(host: str, port: int, setting: str = "TENUTO_REST_PORT") -> socket.socket:
+    """A listening socket; `setting` is where the operator chose its port. Made with its protocol named, so that each answer
+    leaves at once (TCP_NODELAY): otherwise every request on a kept connection waits 44 ms for a delayed acknowledgement. Raises
+    PortTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -39,9 +40,9 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(
-                f"Port {port} on {host} is used by another program; stop it, or choose another port with TENUTO_REST_PORT."
+                f"Port {port} on {host} is used by another program; stop it, or choose another port with {setting}."
             ) from error
-        raise PortTaken(f"The REST door cannot listen on {host} port {port}: {error.strerror or error}.") from error
+        raise PortTaken(f"{setting}: {host} port {port} cannot be listened on: {error.strerror or error}.") from error
     return listener
 
 
@@ -61,7 +62,12 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: FastAPI, listener: socket.socket, before_stop: Callable[[], None], certificate: tuple[str, str] | None = None
+    app: ASGIApp,
+    listener: socket.socket,
+    before_stop: Callable[[], None],
+    certificate: tuple[str, str] | None = None,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+    stop_seconds_max: int = STOP_SECONDS_MAX,
 ) -> None:
     """`certificate`: files of the certificate and its key; None: without TLS.
 
@@ -69,17 +75,17 @@ async def serve(
     server = _Server(
         uvicorn.Config(
             app,
-            http=BoundedProtocol,
+            http=protocol,
             log_config=None,
             access_log=False,
             lifespan="off",
             ssl_certfile=None if certificate is None else certificate[0],
             ssl_keyfile=None if certificate is None else certificate[1],
             timeout_keep_alive=KEEPALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS_MAX,
+            timeout_graceful_shutdown=stop_seconds_max,
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="rest")
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     try:
         await asyncio.shield(serving)
     finally:

@@ -1,0 +1,56 @@
+"""Pods of a pool, watched: that something has changed, and not what. Whoever hears it asks for all pods and compares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from tenuto.services.launcher.adapters.provisioners.kubernetes.door import Document, Door, Refusal, Unreachable
+
+WATCH_SECONDS = 240
+"""Time after which the API server ends a watch, and the next goes on where it was: a connection that died unnoticed ends, too."""
+PAUSE_SECONDS = 1.0
+"""Between two watches, also of a server that ends each at once."""
+_EXPIRED = 410
+
+
+async def changes(door: Door, selector: str) -> AsyncGenerator[None, None]:
+    """Yields at each change of such a pod, and when changes may have been missed. A watch that ends or breaks goes on from the
+    last version that it told; where the server has forgotten that version (410), it begins anew at the present one. Raises
+    Refusal, and Unreachable where a watch breaks without having told anything."""
+    version = ""
+    while True:
+        if not version:
+            version = _version(await door.list_pods(selector, 1, ""))
+            yield
+        told = False
+        try:
+            async with aclosing(door.watch_pods(selector, version, WATCH_SECONDS)) as events:
+                async for event in events:
+                    version, told = _version_of(event) or version, True
+                    if event.get("type") != "BOOKMARK":
+                        yield
+        except Refusal as error:
+            if error.status != _EXPIRED:
+                raise
+            version = ""
+        except Unreachable:
+            if not told:
+                raise
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _version_of(event: Document) -> str:
+    """Raises Refusal, also where the server has forgotten the version that was asked for."""
+    found: Any = event.get("object")
+    if not isinstance(found, dict):
+        return ""
+    if event.get("type") == "ERROR":
+        raise Refusal(int(found.get("code") or 500), str(found.get("reason") or ""), str(found.get("message") or ""))
+    return _version(found)
+
+
+def _version(body: Document) -> str:
+    return str((body.get("metadata") or {}).get("resourceVersion") or "")
