@@ -174,7 +174,8 @@ def test_it_is_in_the_run_s_directory_where_that_is_short_enough(tmp_path: Path,
     (path / "file").touch()
     scratch.remove("1-1-1")
     assert not path.exists()
-    elsewhere = Scratch(Path("agent"), {"TMPDIR": "/fast"}).make("1-1-1")
+    scratch = Scratch(Path("agent"), {"TMPDIR": "/fast"})
+    elsewhere = scratch.make("1-1-1")
     assert not elsewhere.is_relative_to("agent"), "an agent that was given a temporary directory uses it for its runs"
     scratch.remove("1-1-1")
     scratch.close()

@@ -196,3 +196,4 @@ class WorkerServer:
     async def stop(self) -> None:
         if self._server is not None:
             await self._server.stop(SHUTDOWN_SECONDS)
+            self._endpoint.closed()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tenuto.kernel.account import Account
-from tenuto.workers.agent.runtimes.private_directories import make_private, short_directory
+from tenuto.workers.agent.runtimes.private_directories import ShortDirectory, short_directory, sweep_short_directories
 
 SOCKET_PATH_BYTES_MAX = 100
 """Longest path of a socket in the agent's directory; the kernel accepts 107 bytes. A longer path moves to the temporary
@@ -23,11 +23,14 @@ def socket_path(directory: Path) -> Path:
 
 
 class UnixEndpoint:
+    for_containers = False
+    """True: containers have the directory of the socket mounted."""
+
     def __init__(self, directory: Path, account: Account | None = None) -> None:
         """`directory`: the agent's. `account`: account of the workers, if it is not the agent's own."""
         self._path, self._account = socket_path(directory), account
-        self._shared = self._path.parent != directory
-        """True: the socket is in a directory where others may create entries, too."""
+        self._short = ShortDirectory(directory, for_containers=self.for_containers) if self._path.parent != directory else None
+        """Directory of the socket, if the agent's own is too deep for it."""
 
     @property
     def address(self) -> str:
@@ -39,8 +42,9 @@ class UnixEndpoint:
 
     def prepare(self) -> None:
         """Prepares the directory of the socket. Raises OSError."""
-        if self._shared:
-            make_private(self._path.parent, open_for_passing=self._account is not None)
+        sweep_short_directories()
+        if self._short is not None:
+            self._short.take(open_for_passing=self._account is not None)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
 
@@ -49,3 +53,14 @@ class UnixEndpoint:
         if self._account is not None:
             self._account.own(self._path, 0o600)
         self._path.chmod(0o600)
+
+    def closed(self) -> None:
+        """Removes what listening left."""
+        self._path.unlink(missing_ok=True)
+        if self._short is not None and not self.for_containers:
+            self._short.leave()
+
+    def forsake(self) -> None:
+        """Removes the directory of the socket, which nobody has mounted any more."""
+        if self._short is not None:
+            self._short.leave()

@@ -109,6 +109,10 @@ class Endpoint(Protocol):
         """The agent listens now: opens the address to its workers, and to nobody else. Raises OSError."""
         ...
 
+    def closed(self) -> None:
+        """The agent listens no more. Raises OSError."""
+        ...
+
 
 class Runtime(Protocol):
     """Runtime of one agent. Calls about different runs may overlap; those about one run follow each other, except `kill`,

@@ -27,6 +27,10 @@ class SeveralEndpoints:
         for endpoint in self._endpoints:
             endpoint.opened()
 
+    def closed(self) -> None:
+        for endpoint in self._endpoints:
+            endpoint.closed()
+
 
 class ProcessesAndContainers:
     def __init__(self, processes: ProcessRuntime, containers: DockerRuntime) -> None:

@@ -10,6 +10,8 @@ class Door(UnixEndpoint):
     """The agent's socket in a directory of its own, which containers see: a socket that is mounted alone would be that of this
     agent only, and not of the next one."""
 
+    for_containers = True
+
     def prepare(self) -> None:
         super().prepare()
         if self._account is not None:

@@ -148,6 +148,9 @@ class DockerRuntime(RunDirectories):
             hang_up(opened)
         self._waiting.clear()
         await self.warm.close()
+        with contextlib.suppress(OSError):  # a daemon that is away: the next agent removes it
+            if not self._engine.away and not await self._engine.containers():
+                self._endpoint.forsake()
         self._engine.close()
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:

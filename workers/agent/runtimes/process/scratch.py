@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account
 from tenuto.kernel.trees import remove_tree
-from tenuto.workers.agent.runtimes.private_directories import is_ours, make_private, short_directory
+from tenuto.workers.agent.runtimes.private_directories import ShortDirectory, is_ours
 
 VARIABLES = ("TMPDIR", "TEMP", "TMP")
 """Variables that Python and C programs read. A configuration that sets one of them takes precedence."""
@@ -34,7 +34,9 @@ class Scratch:
     another one."""
 
     def __init__(self, directory: Path, base: Mapping[str, str], account: Account | None = None) -> None:
-        self._runs, self._short, self._base = directory / "runs", short_directory(directory) / "tmp", base
+        self._runs, self._base = directory / "runs", base
+        self._taken = ShortDirectory(directory)
+        self._short = self._taken.path / "tmp"
         self._account = account
 
     def make(self, allocation_id: str) -> Path:
@@ -42,7 +44,7 @@ class Scratch:
         path = self._runs / allocation_id / "tmp"
         if len(os.fsencode(path)) > PATH_BYTES_MAX or any(self._base.get(name) for name in VARIABLES):
             with contextlib.suppress(OSError):
-                make_private(self._short.parent, open_for_passing=self._account is not None)
+                self._taken.take(open_for_passing=self._account is not None)
                 path = self._short / allocation_id
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._account is not None:
@@ -69,7 +71,7 @@ class Scratch:
             return
         with contextlib.suppress(OSError):  # not empty while workers go on
             self._short.rmdir()
-            self._short.parent.rmdir()
+        self._taken.leave()
 
 
 def variables(path: Path, chosen: Mapping[str, str]) -> dict[str, str]:
