@@ -12,14 +12,16 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tenuto.embedded import cluster, supervisor
+from tenuto.embedded import cluster, port_claims, supervisor
 from tenuto.embedded.cluster import MARK, ProcessSpec, marked_processes, stop_everything
 from tenuto.embedded.files import Layout, Lock, is_up, read_state
-from tenuto.embedded.process import ServerError, port_is_free
+from tenuto.embedded.port_claims import PortClaim
+from tenuto.embedded.process import ServerError, choose_port, port_is_free
 from tenuto.embedded.supervisor import Options, Supervisor
 from tenuto.kernel.clock import SystemClock
 
@@ -144,6 +146,21 @@ def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
             ServerError, match=rf"^Port {number} of 127.0.0.1 is taken by another program: choose another with --port.$"
         ):
             cluster.rest_port(layout, number)
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_claim_on_a_port_leaves_no_file(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_claims, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    port = choose_port()
+    claim, other = PortClaim(port), PortClaim(port)
+    assert claim.acquire()
+    assert not other.acquire()
+    claim.release()
+    assert list(tmp_path.iterdir()) == []
+    assert other.acquire()
+    other.release()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("removed", ["nats/jetstream", "nats/jetstream/jetstream/TENUTO_SERVICES", "nats"])

@@ -7,12 +7,12 @@ import hashlib
 import json
 import shlex
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tenuto.kernel.scratch import scratch_directory
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
 from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT, OVERRIDES_MAX, Origin
@@ -146,8 +146,7 @@ def _report(directory: Path, session: Session, run: Run) -> None:
 def _save(directory: Path, report: CheckpointReport, run: Run) -> None:
     """Saves a checkpoint of the record. A damaged one is reported and left out: the rest of the record is still useful."""
     store = store_of(directory)
-    with tempfile.TemporaryDirectory(prefix="tenuto-import-") as scratch:
-        files = Path(scratch)
+    with scratch_directory("import") as files:
         try:
             manifest = checkpoints.read_manifest(store, report.checkpoint_id)
             checkpoints.check_record(manifest, report.files)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.cli.ending import EXIT_NOT_COMPLETED
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.kernel.scratch import scratch_directory
 from tenuto.schemas.config import ExperimentConfig
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def rehearse_here(config: ExperimentConfig, directory: Path, variables: Mapping[
     from tenuto.workers.harness.errors import UserError
 
     findings = Findings()
-    with tempfile.TemporaryDirectory(prefix="tenuto-test-") as name:
+    with scratch_directory("test") as place:
         try:
-            _Rehearsal(config, directory, Path(name), variables, findings).run()
+            _Rehearsal(config, directory, place, variables, findings).run()
         except UserError as error:
             findings.problem(str(error))
     count = len(findings.problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.kernel.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from tenuto.client.tracking import Run, Tracking
@@ -163,9 +163,9 @@ def _dataset(item: Any) -> dict[str, Any]:
 
 
 def _copy_artifacts(client: Any, run: Any, tracking: Tracking, experiment_id: str, run_id: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="tenuto-import-") as directory:
+    with scratch_directory("import") as directory:
         for path in _files(client, run.info.run_id, ""):
-            local = checked(lambda path=path: client.download_artifacts(run.info.run_id, path, directory))
+            local = checked(lambda path=path: client.download_artifacts(run.info.run_id, path, str(directory)))
             tracking.artifact(experiment_id, run_id, path, Path(local))
             Path(local).unlink()
 

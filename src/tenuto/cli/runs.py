@@ -33,6 +33,7 @@ def import_run(
 
     from tenuto.client.errors import ClientError, Refused
     from tenuto.client.packing import pack
+    from tenuto.kernel.scratch import scratch_directory
     from tenuto.kernel.settings import Settings
     from tenuto.workers.core_api.importing import fill_context, import_config, import_key, import_origin
     from tenuto.workers.core_api.local_record import read_run
@@ -45,10 +46,10 @@ def import_run(
         unlock = lock(directory)
         try:
             text = import_config(directory)
-            with tempfile.TemporaryDirectory(prefix="tenuto-import-") as name, tempfile.TemporaryFile() as archive:
-                fill_context(directory, Path(name), packed=not in_place)
+            with scratch_directory("import") as place, tempfile.TemporaryFile() as archive:
+                fill_context(directory, place, packed=not in_place)
                 try:
-                    packed = pack(Path(name), archive, size_bytes_max)
+                    packed = pack(place, archive, size_bytes_max)
                 except ClientError as error:
                     raise CliError(
                         f"{directory} cannot be packed for the cluster; with --in-place the agents read it where it is, if they "

@@ -41,10 +41,9 @@ def download(target: Target, checkpoint_id: str, directory: Path) -> Path:
 def load(target: Target, checkpoint_id: str, index: int) -> Mapping[str, Any]:
     """Names and tensors of the model number `index`: of torch where it is installed and a torch model wrote them, else arrays of
     numpy. Raises ClientError."""
-    import tempfile
+    from tenuto.kernel.scratch import scratch_directory
 
-    with tempfile.TemporaryDirectory(prefix="tenuto-checkpoint-") as scratch:
-        directory = Path(scratch)
+    with scratch_directory("checkpoint") as directory:
         _take(target, checkpoint_id, directory)
         names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
         weights = "model.safetensors" if index == 0 else f"model_{index}.safetensors"

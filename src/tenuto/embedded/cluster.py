@@ -7,16 +7,15 @@ import ipaddress
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from tenuto.embedded.files import Layout, Lock
+from tenuto.embedded.files import Layout
 from tenuto.embedded.nats import Listen, NatsServer
+from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed, choose_port, port_is_free, wait_gone
 from tenuto.kernel.bus_permissions import agent_user
@@ -34,11 +33,11 @@ TERMINATE_SECONDS_MAX = 15.0
 AGENT_MODULE = "tenuto.workers.agent"
 
 
-def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock]:
+def rest_port(layout: Layout, wanted: int | None) -> tuple[int, PortClaim]:
     """The wanted port, else the last one used, else 8080 or any free one. Raises ServerError if it is taken.
 
-    The returned lock is a claim on the port, to be held while the cluster is up, so that two clusters that start at the same
-    moment do not both take it.
+    The returned claim is to be held while the cluster is up, so that two clusters that start at the same moment do not both take
+    the port.
     """
     kept: int | None = None
     with contextlib.suppress(OSError, ValueError):
@@ -55,8 +54,8 @@ def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock]:
     return port, claim
 
 
-def _claimed(port: int) -> Lock | None:
-    claim = Lock(Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-port-{port}.lock")
+def _claimed(port: int) -> PortClaim | None:
+    claim = PortClaim(port)
     return claim if port_is_free(port) and claim.acquire() else None
 
 

@@ -31,6 +31,7 @@ from tenuto.embedded.cluster import (
 )
 from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read_state
 from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
 from tenuto.embedded.worker_account import separate_workers, tell_of_accounts
@@ -89,7 +90,7 @@ class Supervisor:
         self._children: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._port_claim: Lock | None = None
+        self._port_claim: PortClaim | None = None
         self._servers: asyncio.Future[tuple[BaseException | None, BaseException | None]] | None = None
 
     async def start(self) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.client.errors import ClientError
+from tenuto.kernel.scratch import scratch_directory
 from tenuto.searching.code import module_source
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def run_search(
     `wait`: False: return at once. Raises ClientError, NotCompleted where the search failed, TimedOut after `timeout_seconds`."""
     made = _config(target, space, metric, smaller_is_better, max_trials, max_length, searcher)
     made |= {"name": name or str(getattr(target, "__name__", "search")), **(config or {})}
-    with tempfile.TemporaryDirectory(prefix="tenuto-search-") as directory:
-        place = Path(directory)
+    with scratch_directory("search") as place:
         if model_dir is not None:
             shutil.copytree(model_dir, place, dirs_exist_ok=True, symlinks=True)
         for file, text in _files(target, metric, place).items():
