@@ -57,14 +57,34 @@ async def test_probes_say_whether_the_service_lives_and_is_ready() -> None:
         assert (await http.post("/metrics", content=b"x" * 100_000)).status_code == 405
 
 
+async def test_metrics_and_probe_tell_the_same_readiness_at_any_moment() -> None:
+    """A service that has just become ready is ready in the metrics, too, and not only at the next look of a timer."""
+    world = World()
+    async with world.running() as http:
+
+        async def told() -> tuple[int, float | None]:
+            families = text_string_to_metric_families((await http.get("/metrics")).text)
+            [value] = [sample.value for family in families for sample in family.samples if sample.name == catalogue.READY.name]
+            return (await http.get("/readyz")).status_code, value
+
+        assert await told() == (503, 0.0), "before the service is composed"
+        world.reason = "The service reads the event log."
+        world.endpoint.watched = Watched(lambda: world.reason)
+        assert await told() == (503, 0.0)
+        world.reason = ""
+        assert await told() == (200, 1.0)
+        world.reason = "The event log cannot be written."
+        assert await told() == (503, 0.0)
+
+
 async def test_both_formats_of_prometheus_are_given_and_nothing_of_the_request_is_repeated() -> None:
     world = World()
     Counter("tenuto_some_total", "Some.", registry=world.registry).inc(3)
     async with world.running() as http:
         plain = await http.get("/metrics")
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
-        [family] = text_string_to_metric_families(plain.text)
-        assert [sample.value for sample in family.samples if sample.name == "tenuto_some_total"] == [3.0]
+        samples = [sample for family in text_string_to_metric_families(plain.text) for sample in family.samples]
+        assert [sample.value for sample in samples if sample.name == "tenuto_some_total"] == [3.0]
         for accept in ("application/openmetrics-text;version=1.0.0,*/*;q=0.1", "application/openmetrics-text; version=666;x=y"):
             answer = await http.get("/metrics", headers={"Accept": accept})
             assert answer.text.endswith("# EOF\n")

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto.kernel.http_connections import BoundedProtocol
 from tenuto.kernel.http_serving import bind, serve
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import Readiness, Watched
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +101,9 @@ _TURNED_AWAY: set[MonitoringProtocol] = set()
 class Endpoint:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._rendered: dict[str, tuple[float, bytes]] = {}
-        """By content type: when it was made, and the answer."""
+        registry.register(Readiness(self._not_ready))
+        self._rendered: dict[tuple[str, bool], tuple[float, bytes]] = {}
+        """By content type and readiness: when it was made, and the answer. So `/metrics` never denies what `/readyz` says."""
         self._next = 0.0
         """Earliest time of the next answer."""
         self.port = 0
@@ -151,19 +152,23 @@ class Endpoint:
             case "/healthz":
                 return 200, TEXT, b"ok\n"
             case "/readyz":
-                reason = STARTING if self.watched is None else self.watched.ready()
+                reason = self._not_ready()
                 return (503 if reason else 200), TEXT, (reason or "ok").encode() + b"\n"
             case "/metrics":
                 return 200, *self._metrics(scope)
         return 404, TEXT, b"There are /metrics, /healthz and /readyz.\n"
+
+    def _not_ready(self) -> str:
+        return STARTING if self.watched is None else self.watched.ready()
 
     def _metrics(self, scope: Scope) -> tuple[str, bytes]:
         accept = next((value for name, value in scope["headers"] if name == b"accept"), b"").decode("latin-1")
         # Chosen by our words, not by the request's: the library would repeat a version that somebody made up.
         encode, media_type = choose_encoder(f"{OPEN_METRICS};version=1.0.0" if OPEN_METRICS in accept else "")
         now = asyncio.get_running_loop().time()
-        made, body = self._rendered.get(media_type, (0.0, b""))
+        key = (media_type, not self._not_ready())
+        made, body = self._rendered.get(key, (0.0, b""))
         if not body or now - made >= RENDER_SECONDS:
             body = encode(self._registry)
-            self._rendered[media_type] = now, body
+            self._rendered[key] = now, body
         return media_type, body

@@ -1,7 +1,8 @@
 """Gauges that are looked up now and then: how far consumers are, what waits, who holds slots.
 
 A timer looks, and not whoever asks for the metrics: so a scraper costs no query, however often it comes. A source that fails or
-takes too long is left out until it answers again: an old number would look like a fresh one.
+takes too long is left out until it answers again: an old number would look like a fresh one. Readiness, which takes no query, is
+told as it is: a service that starts would else be unready in the metrics for SAMPLE_SECONDS after `/readyz` says otherwise.
 """
 
 from __future__ import annotations
@@ -89,6 +90,20 @@ class Samples(Collector):
         yield from families.values()
 
 
+class Readiness(Collector):
+    """What `/readyz` says, when the registry asks."""
+
+    def __init__(self, reason: Callable[[], str]) -> None:
+        """`reason`: why the service is not ready; empty: it is."""
+        self._reason = reason
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(catalogue.READY.name, catalogue.READY.meaning, value=float(not self._reason()))
+
+
 class Sampler:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._samples = Samples()
@@ -97,7 +112,7 @@ class Sampler:
 
     async def run(self, log: EventLog, bus: Client, watched: Watched) -> None:
         """Until cancelled."""
-        sources = {"log": lambda: of_log(log, bus, watched), "readiness": lambda: _of_readiness(watched), **watched.sources}
+        sources = {"log": lambda: of_log(log, bus, watched), **watched.sources}
         while True:
             await asyncio.gather(*(self._look(name, source) for name, source in sources.items()))
             await asyncio.sleep(SAMPLE_SECONDS)
@@ -118,10 +133,6 @@ class Sampler:
 
 async def _unavailable(*, log_too: bool) -> Sequence[Sample]:
     return [Sample(catalogue.LOG_AVAILABLE, 0)] if log_too else []
-
-
-async def _of_readiness(watched: Watched) -> Sequence[Sample]:
-    return [Sample(catalogue.READY, float(not watched.ready()))]
 
 
 async def of_log(log: EventLog, bus: Client, watched: Watched) -> Sequence[Sample]:
