@@ -1,21 +1,11 @@
-import {
-  ActionIcon,
-  Alert,
-  AppShell,
-  Burger,
-  Button,
-  Group,
-  NavLink,
-  Text,
-  useComputedColorScheme,
-  useMantineColorScheme,
-} from '@mantine/core'
+import { ActionIcon, Alert, AppShell, Burger, Button, Group, NavLink, Text, useMantineColorScheme } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
 import { type Link as Connection, useLink, useLive } from './api/live'
 import { status, whoami } from './api/queries'
 import { signOut } from './api/session'
+import { useDark } from './parts/useDark'
 
 const PAGES = [
   { to: '/', label: 'Experiments', inside: ['/', '/new', '/experiments', '/trials'] },
@@ -102,7 +92,7 @@ function SignOut() {
 
 function SchemeButton() {
   const { setColorScheme } = useMantineColorScheme()
-  const dark = useComputedColorScheme() === 'dark'
+  const dark = useDark()
   return (
     <ActionIcon
       variant="default"

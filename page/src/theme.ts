@@ -1,4 +1,5 @@
 import { type CSSVariablesResolver, createTheme } from '@mantine/core'
+import { schemeVariables } from './lib/schemes'
 
 export const theme = createTheme({
   primaryColor: 'cyan',
@@ -9,10 +10,11 @@ export const theme = createTheme({
 
 const BADGES = ['blue', 'cyan', 'gray', 'green', 'orange', 'red', 'teal', 'violet', 'yellow']
 
-/** Darker, or in the dark lighter, where the library's own colours have less contrast than WCAG 2.2 AA asks of text, 4.5. */
+/** The variables of both schemes. Darker, or in the dark lighter, where the library's own colours have less contrast than WCAG 2.2 AA asks of text, 4.5. */
 export const contrasts: CSSVariablesResolver = () => ({
   variables: {},
   light: {
+    ...schemeVariables('light'),
     '--mantine-color-dimmed': 'var(--mantine-color-gray-7)',
     ...Object.fromEntries(
       BADGES.map((name) => [
@@ -21,7 +23,7 @@ export const contrasts: CSSVariablesResolver = () => ({
       ]),
     ),
   },
-  dark: { '--mantine-color-dimmed': 'var(--mantine-color-dark-1)' },
+  dark: { ...schemeVariables('dark'), '--mantine-color-dimmed': 'var(--mantine-color-dark-1)' },
 })
 
 /** Colours of curves: Okabe and Ito's palette (2008), which colour-blind people tell apart, without its black and yellow. */

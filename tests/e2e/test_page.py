@@ -21,7 +21,7 @@ from tests.support.live_cluster import LiveCluster
 from tests.support.page_forms import change_and_kill, go_on, look_closer, submit, zoom
 from tests.support.page_moments import look_at_the_past, look_back
 from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
-from tests.support.page_visits import GIVEN, check_accessible, enter
+from tests.support.page_visits import GIVEN, check_accessible, check_recolored, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -101,6 +101,7 @@ def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: 
 
         page.reload()  # the address holds the tab and the trial
         expect(page.get_by_text("Trained to the full length of 8 batches")).to_be_visible()
+        check_recolored(page, page.get_by_role("group", name="Rungs of the search"))
         decisions = [event for event in search.events() if event.type in ("TrialPaused", "TrialExtended", "TrialStopped")]
         page.goto(f"/experiments/{search.id}?tab=rungs&at={decisions[0].position}")
         expect(page.get_by_role("group", name="Rungs of the search").get_by_role("button")).to_have_count(1)
@@ -175,8 +176,10 @@ def look_at_code_and_compare(page: Page, search: Search) -> None:
     from playwright.sync_api import expect
 
     page.goto(f"/experiments/{search.id}?tab=code&file=model_def.py")
-    expect(page.get_by_role("textbox", name="model_def.py")).to_contain_text("class HeldTrial")
+    code = page.get_by_role("textbox", name="model_def.py")
+    expect(code).to_contain_text("class HeldTrial")
     check_accessible(page)
+    check_recolored(page, code)
     page.goto(f"/compare?items={search.id}-1,{search.id}-2")
     zoom(page, page.get_by_role("img", name="loss of"))
     expect(page.get_by_role("row", name="learning_rate")).to_have_count(2)  # side by side, and as a difference

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.support.accessibility import findings
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, ViewportSize
+    from playwright.sync_api import Locator, Page, ViewportSize
 
 FADED = """async scheme => {
   const frame = () => new Promise(requestAnimationFrame)
@@ -21,6 +21,19 @@ FADED = """async scheme => {
   } while (changing().length)
 }"""
 """Waits until the page has the colours of this scheme and none of them changes any more."""
+STYLED = """(element, scheme) => {
+  const root = document.documentElement
+  const before = root.dataset.mantineColorScheme
+  if (scheme !== null) root.dataset.mantineColorScheme = scheme
+  const found = [element, ...element.querySelectorAll('*')].map(one => {
+    const style = getComputedStyle(one)
+    return [one.localName, style.color, style.backgroundColor, style.fill, style.stroke].join(' ')
+  })
+  root.dataset.mantineColorScheme = before
+  return found
+}"""
+"""Colours of an element and all in it: those that it has, or those that it has in the moment in which the ground has changed to
+a scheme, and no script of the page has run yet."""
 TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 GIVEN, OWN = "first-otters-juggle-lamps", "quiet walrus eats 3 plums"
 
@@ -38,6 +51,19 @@ def check_accessible(page: Page) -> None:
     page.set_viewport_size(TELEPHONE)
     expect(page.locator("html")).to_have_js_property("scrollWidth", TELEPHONE["width"])
     page.set_viewport_size(whole or {})  # type: ignore[typeddict-item]
+
+
+def check_recolored(page: Page, shown: Locator) -> None:
+    """What is shown takes the other scheme's colours together with the ground, not some time later. To be called where nothing
+    else changes: the page is in light colours, as `check_accessible` leaves it, and what is shown is of the past."""
+    light = shown.evaluate(STYLED, None)
+    at_once = shown.evaluate(STYLED, "dark")
+    assert at_once != light
+    page.emulate_media(color_scheme="dark")
+    page.evaluate(FADED, "dark")
+    assert at_once == shown.evaluate(STYLED, None)
+    page.emulate_media(color_scheme="light")
+    page.evaluate(FADED, "light")
 
 
 def enter(page: Page, name: str) -> None:

@@ -1,11 +1,11 @@
 import 'uplot/dist/uPlot.min.css'
-import { useComputedColorScheme } from '@mantine/core'
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import type { Curves as Data } from '../lib/curves'
 import { smoothed } from '../lib/curves'
 import { shownNumber } from '../lib/numbers'
 import { type Zoom, zoomBy } from '../lib/zoom'
+import { useDark } from '../parts/useDark'
 import { CURVE_COLORS } from '../theme'
 
 const HEIGHT_PX = 360
@@ -37,7 +37,7 @@ export function Curves(props: Props) {
   const plot = useRef<uPlot | null>(null)
   const now = useRef(props)
   now.current = props
-  const dark = useComputedColorScheme() === 'dark'
+  const dark = useDark()
   const trials = curves.trials.join(' ')
 
   useEffect(() => {

@@ -1,8 +1,9 @@
-import { Box, useComputedColorScheme } from '@mantine/core'
+import { Box } from '@mantine/core'
 import { type MouseEvent, useCallback, useState } from 'react'
 import { type Axis, ticksOf } from '../lib/axes'
 import { scaleColor } from '../lib/colors'
 import { type Dot, heat } from '../lib/heat'
+import { useDark } from '../parts/useDark'
 import { useCanvas } from './useCanvas'
 
 const HEIGHT_PX = 420
@@ -37,7 +38,7 @@ interface Props {
 
 /** Trials over two axes, their colour by how good they are; or the mean of them in each cell of a grid. */
 export function Dots({ x, y, dots, cells, picked, onPick, label }: Props) {
-  const dark = useComputedColorScheme() === 'dark'
+  const dark = useDark()
   const [over, setOver] = useState<Trial>()
   const at = useCallback((dot: Pick<Dot, 'x' | 'y'>, width: number): [number, number] => {
     const wide = width - LEFT_PX - RIGHT_PX - 2 * INSET_PX

@@ -1,8 +1,9 @@
-import { Box, ScrollArea, Text, useComputedColorScheme } from '@mantine/core'
+import { Box, ScrollArea, Text } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { type Copy, line, placed } from '../lib/lineage'
 import { shownNumber } from '../lib/numbers'
+import { schemeColor } from '../lib/schemes'
 
 const TOP_PX = 36
 const ROW_PX = 26
@@ -11,8 +12,7 @@ const SIDE_PX = 40
 const DOT_PX = 6
 
 const FATES = ['trains or waits', 'stopped', 'completed'] as const
-const LIGHT = { 'trains or waits': '#0072B2', stopped: '#868e96', completed: '#009E73' }
-const DARK = { ...LIGHT, 'trains or waits': '#56B4E9', stopped: '#909296' }
+const COLORS = { 'trains or waits': 'mark-blue', stopped: 'mark-gray', completed: 'mark-green' } as const
 
 interface Props {
   copies: Copy[]
@@ -23,7 +23,6 @@ interface Props {
 /** Each generation is a column; a line leads from a trial to each copy of it. */
 export function Lineage({ copies, picked, onPick }: Props) {
   const { ref, width } = useElementSize()
-  const colors = useComputedColorScheme() === 'dark' ? DARK : LIGHT
   const nodes = useMemo(() => placed(copies), [copies])
   const chosen = useMemo(() => line(copies, picked), [copies, picked])
   const generations = 1 + copies.reduce((most, copy) => Math.max(most, copy.generation), 0)
@@ -60,7 +59,7 @@ export function Lineage({ copies, picked, onPick }: Props) {
                 key={copy.trial}
                 d={`M ${fromX} ${fromY} L ${middle - 20} ${fromY} C ${middle} ${fromY} ${middle - 10} ${toY} ${toX} ${toY}`}
                 fill="none"
-                stroke={colors['trains or waits']}
+                stroke={schemeColor(COLORS['trains or waits'])}
                 strokeOpacity={0.6 * shade(copy.trial)}
                 strokeWidth={chosen.has(copy.trial) ? 2.5 : 1.2}
               />
@@ -82,7 +81,7 @@ export function Lineage({ copies, picked, onPick }: Props) {
                 cx={x(copy)}
                 cy={y(row)}
                 r={picked === copy.trial ? DOT_PX + 2 : DOT_PX}
-                fill={colors[fateOf(copy)]}
+                fill={schemeColor(COLORS[fateOf(copy)])}
                 stroke={picked === copy.trial ? 'currentColor' : 'none'}
                 strokeWidth={2}
               />
@@ -96,7 +95,7 @@ export function Lineage({ copies, picked, onPick }: Props) {
       <Text size="sm" c="dimmed">
         {FATES.map((fate) => (
           <span key={fate} style={{ marginRight: 16 }}>
-            <span style={{ color: colors[fate] }}>●</span> {fate}
+            <span style={{ color: schemeColor(COLORS[fate]) }}>●</span> {fate}
           </span>
         ))}
         a line leads to a copy; pick a trial to see whom it comes from

@@ -1,8 +1,9 @@
-import { Box, Text, useComputedColorScheme } from '@mantine/core'
+import { Box, Text } from '@mantine/core'
 import { type PointerEvent, useCallback, useMemo, useRef, useState } from 'react'
 import { type Axis, ticksOf, valueAt } from '../lib/axes'
 import { scaleColor } from '../lib/colors'
 import { type Brushes, type Parallel as Data, goodness, isChosen, type Line, nearestLine } from '../lib/parallel'
+import { useDark } from '../parts/useDark'
 import { useCanvas } from './useCanvas'
 
 const HEIGHT_PX = 360
@@ -30,7 +31,7 @@ interface Props {
 
 /** Each trial is a line over its hyperparameters to its metric. Dragging along an axis chooses the lines that go through there. */
 export function Parallel({ data, smallerIsBetter, brushes, picked, onBrush, onPick }: Props) {
-  const dark = useComputedColorScheme() === 'dark'
+  const dark = useDark()
   const { axes, lines } = data
   const inner = HEIGHT_PX - TOP_PX - BOTTOM_PX
   const good = useMemo(() => goodness(lines, smallerIsBetter), [lines, smallerIsBetter])

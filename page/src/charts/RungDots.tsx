@@ -1,6 +1,8 @@
 import { useCallback } from 'react'
 import { HEIGHT_PX, nearestDot, type Places } from '../lib/rungPlaces'
 import type { Dot, Fate, Rung } from '../lib/rungs'
+import { colorIn, type SchemeColor } from '../lib/schemes'
+import { useDark } from '../parts/useDark'
 import { useCanvas } from './useCanvas'
 
 const NEAR_PX = 10
@@ -10,7 +12,7 @@ interface Props {
   rungs: Rung[]
   lines: [Dot, Dot][]
   places: Places
-  colors: Record<Fate, string>
+  colors: Record<Fate, SchemeColor>
   picked: string
   onPick: (trial: string) => void
   label: string
@@ -18,13 +20,14 @@ interface Props {
 
 /** Thousands of trials at their rungs, painted; a click picks the nearest. */
 export function RungDots({ rungs, lines, places, colors, picked, onPick, label }: Props) {
+  const scheme = useDark() ? 'dark' : 'light'
   const draw = useCallback(
     (to: CanvasRenderingContext2D, wide: number) => {
       to.clearRect(0, 0, wide, HEIGHT_PX)
       const stroke = (pairs: [Dot, Dot][], alpha: number, thick: number) => {
         to.globalAlpha = alpha
         to.lineWidth = thick
-        to.strokeStyle = colors['goes on']
+        to.strokeStyle = colorIn(scheme, colors['goes on'])
         to.beginPath()
         for (const [from, next] of pairs) {
           to.moveTo(places.x(from), places.y(from.metric))
@@ -36,7 +39,7 @@ export function RungDots({ rungs, lines, places, colors, picked, onPick, label }
       const dots = rungs.flatMap((rung) => rung.dots)
       to.globalAlpha = picked === '' ? 0.8 : 0.3
       for (const fate of Object.keys(colors) as Fate[]) {
-        to.fillStyle = colors[fate]
+        to.fillStyle = colorIn(scheme, colors[fate])
         to.beginPath()
         for (const dot of dots) {
           if (dot.fate !== fate) continue
@@ -52,13 +55,13 @@ export function RungDots({ rungs, lines, places, colors, picked, onPick, label }
         2.5,
       )
       for (const dot of dots.filter((one) => one.trial === picked)) {
-        to.fillStyle = colors[dot.fate]
+        to.fillStyle = colorIn(scheme, colors[dot.fate])
         to.beginPath()
         to.arc(places.x(dot), places.y(dot.metric), 2 * RADIUS_PX, 0, 2 * Math.PI)
         to.fill()
       }
     },
-    [rungs, lines, places, colors, picked],
+    [rungs, lines, places, colors, scheme, picked],
   )
   const { ref, canvas } = useCanvas(HEIGHT_PX, draw)
   return (

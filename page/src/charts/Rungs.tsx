@@ -1,17 +1,22 @@
-import { Box, ScrollArea, Text, useComputedColorScheme } from '@mantine/core'
+import { Box, ScrollArea, Text } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { shownLength } from '../lib/lengths'
 import { shownNumber } from '../lib/numbers'
 import { HEIGHT_PX, placed } from '../lib/rungPlaces'
 import { type Fate, promotions, type Rung } from '../lib/rungs'
+import { type SchemeColor, schemeColor } from '../lib/schemes'
 import { RungDots } from './RungDots'
 
 const BUTTONS_MAX = 1_000
 /** More dots are painted: so many elements take seconds, and nobody goes through them one by one. */
 
-const LIGHT: Record<Fate, string> = { waits: '#E69F00', 'goes on': '#0072B2', stopped: '#868e96', completed: '#009E73' }
-const DARK: Record<Fate, string> = { ...LIGHT, 'goes on': '#56B4E9', stopped: '#909296' }
+const COLORS: Record<Fate, SchemeColor> = {
+  waits: 'mark-orange',
+  'goes on': 'mark-blue',
+  stopped: 'mark-gray',
+  completed: 'mark-green',
+}
 const SYMBOLS: Record<Fate, string> = { waits: '◐', 'goes on': '▶', stopped: '✕', completed: '✓' }
 
 interface Props {
@@ -25,7 +30,6 @@ interface Props {
 /** Each rung is a column, each trial a dot at its value; a dashed line is the value that the last promoted one had. */
 export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props) {
   const { ref, width: room } = useElementSize()
-  const colors = useComputedColorScheme() === 'dark' ? DARK : LIGHT
   const place = useMemo(() => placed(rungs, room, smallerIsBetter), [rungs, room, smallerIsBetter])
   const { width } = place
   const lines = useMemo(() => promotions(rungs), [rungs])
@@ -38,7 +42,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
             rungs={rungs}
             lines={lines}
             places={place}
-            colors={colors}
+            colors={COLORS}
             picked={picked}
             onPick={onPick}
             label={`Trials at the rungs by ${metric}`}
@@ -66,7 +70,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
               y1={place.y(from.metric)}
               x2={place.x(to)}
               y2={place.y(to.metric)}
-              stroke={colors['goes on']}
+              stroke={schemeColor(COLORS['goes on'])}
               strokeOpacity={picked === '' || picked === from.trial ? 0.5 : 0.08}
               strokeWidth={picked === from.trial ? 2.5 : 1}
             />
@@ -115,7 +119,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
                   cx={place.x(dot)}
                   cy={place.y(dot.metric)}
                   r={picked === dot.trial ? 7 : 5}
-                  fill={colors[dot.fate]}
+                  fill={schemeColor(COLORS[dot.fate])}
                   fillOpacity={picked === '' || picked === dot.trial ? 0.9 : 0.35}
                   stroke={picked === dot.trial ? 'currentColor' : 'none'}
                   strokeWidth={2}
@@ -134,7 +138,7 @@ export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props)
       <Text size="sm" c="dimmed">
         {(Object.keys(SYMBOLS) as Fate[]).map((fate) => (
           <span key={fate} style={{ marginRight: 16 }}>
-            <span style={{ color: colors[fate] }}>●</span> {fate}
+            <span style={{ color: schemeColor(COLORS[fate]) }}>●</span> {fate}
           </span>
         ))}
         - - the last that may go on; better is up

@@ -1,7 +1,8 @@
-import { Box, Group, Text, useComputedColorScheme } from '@mantine/core'
+import { Box, Group, Text } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { type PhaseKind, phases, placesOf, type Run, type Saved, span } from '../lib/runs'
+import { type SchemeColor, schemeColor } from '../lib/schemes'
 import { duration, moment, secondsBetween } from '../lib/time'
 
 const ROW_PX = 26
@@ -12,8 +13,11 @@ const END_PX = 90
 const MARK_PX = 4
 const FIVE_TICKS_PX = 480
 
-const LIGHT: Record<PhaseKind, string> = { starting: '#E69F00', running: '#0072B2', leaving: '#CC79A7' }
-const DARK: Record<PhaseKind, string> = { ...LIGHT, running: '#56B4E9' }
+const COLORS: Record<PhaseKind, SchemeColor> = {
+  starting: 'mark-orange',
+  running: 'mark-blue',
+  leaving: 'mark-purple',
+}
 const WORDS: Record<PhaseKind, string> = {
   starting: 'granted, starting',
   running: 'running',
@@ -32,7 +36,6 @@ interface Props {
 /** Each run of a trial as a bar on one axis of time, with its checkpoints as marks and its end in a word. */
 export function Runs({ runs, checkpoints, now, picked, onPick }: Props) {
   const { ref, width } = useElementSize()
-  const colors = useComputedColorScheme() === 'dark' ? DARK : LIGHT
   const [from, until] = useMemo(() => span(runs, now), [runs, now])
   const inner = Math.max(1, width - LABEL_PX - END_PX)
   const x = (time: number) => LABEL_PX + ((time - from) / (until - from)) * inner
@@ -92,7 +95,7 @@ export function Runs({ runs, checkpoints, now, picked, onPick }: Props) {
                     y={top}
                     width={Math.max(1.5, x(phase.until) - x(phase.from))}
                     height={BAR_PX}
-                    fill={colors[phase.kind]}
+                    fill={schemeColor(COLORS[phase.kind])}
                   >
                     <title>
                       {WORDS[phase.kind]} for {duration(secondsBetween(phase.from, phase.until))}
@@ -135,7 +138,7 @@ export function Runs({ runs, checkpoints, now, picked, onPick }: Props) {
       <Group gap="md">
         {(Object.keys(WORDS) as PhaseKind[]).map((kind) => (
           <Text key={kind} size="xs" c="dimmed">
-            <span style={{ color: colors[kind] }}>■</span> {WORDS[kind]}
+            <span style={{ color: schemeColor(COLORS[kind]) }}>■</span> {WORDS[kind]}
           </Text>
         ))}
         <Text size="xs" c="dimmed">

@@ -1,7 +1,8 @@
-import { Box, Button, Group, Text, useComputedColorScheme } from '@mantine/core'
+import { Box, Button, Group, Text } from '@mantine/core'
 import { type KeyboardEvent, type PointerEvent, useCallback, useMemo, useRef, useState } from 'react'
 import { type Bar, moved, type Picture, type Range, rowKey, zoomed } from '../lib/slots'
 import { duration, moment, secondsBetween } from '../lib/time'
+import { useDark } from '../parts/useDark'
 import { colorOfExperiment, drawSlots, type Layout, TOP_PX } from './slotsDrawing'
 import { useCanvas } from './useCanvas'
 
@@ -25,7 +26,7 @@ interface Props {
 
 /** Which experiment used which slot when. Drag to zoom; with the keyboard + and -, and arrows to move. */
 export function Slots({ picture, whole, range, onRange, picked, onPick }: Props) {
-  const dark = useComputedColorScheme() === 'dark'
+  const dark = useDark()
   const row = Math.max(ROW_MIN_PX, Math.min(ROW_PX, HEIGHT_MAX_PX / Math.max(1, picture.rows.length)))
   const height = TOP_PX + row * picture.rows.length
   const index = useMemo(

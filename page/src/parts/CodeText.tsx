@@ -9,14 +9,15 @@ import { python } from '@codemirror/lang-python'
 import { yaml } from '@codemirror/lang-yaml'
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
 import { lintGutter, setDiagnostics } from '@codemirror/lint'
-import { EditorState, type Extension } from '@codemirror/state'
+import { Compartment, EditorState } from '@codemirror/state'
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
-import { useComputedColorScheme } from '@mantine/core'
 import { useEffect, useRef } from 'react'
 import schema from '../../../docs/reference/experiment-config.schema.json'
 import { type Marked, parsed, type Tree } from '../lib/configText'
+import { schemeColor } from '../lib/schemes'
 import { offered, placeAt } from '../lib/settings'
+import { useDark } from './useDark'
 
 interface Props {
   text: string
@@ -29,24 +30,16 @@ interface Props {
   problems?: readonly Marked[]
 }
 
-const LIGHT = { keyword: '#7b3294', text: '#006d2c', number: '#0b5394', comment: '#6c757d', name: '#8a4b08' }
-const DARK = { keyword: '#d8b4fe', text: '#8ce99a', number: '#74c0fc', comment: '#a6a7ab', name: '#ffc078' }
-
-function colors(dark: boolean): Extension {
-  const of = dark ? DARK : LIGHT
-  return syntaxHighlighting(
-    HighlightStyle.define([
-      { tag: [tags.keyword, tags.bool, tags.null], color: of.keyword },
-      { tag: [tags.string, tags.special(tags.string)], color: of.text },
-      { tag: tags.number, color: of.number },
-      { tag: [tags.comment, tags.meta], color: of.comment },
-      {
-        tag: [tags.definition(tags.propertyName), tags.propertyName, tags.function(tags.variableName)],
-        color: of.name,
-      },
-    ]),
-  )
-}
+const COLORS = HighlightStyle.define([
+  { tag: [tags.keyword, tags.bool, tags.null], color: schemeColor('code-keyword') },
+  { tag: [tags.string, tags.special(tags.string)], color: schemeColor('code-text') },
+  { tag: tags.number, color: schemeColor('code-number') },
+  { tag: [tags.comment, tags.meta], color: schemeColor('code-comment') },
+  {
+    tag: [tags.definition(tags.propertyName), tags.propertyName, tags.function(tags.variableName)],
+    color: schemeColor('code-name'),
+  },
+])
 
 /** Settings that a configuration may have at the cursor, as one types, or asks with Ctrl and the space bar. */
 function settings(context: CompletionContext): CompletionResult | null {
@@ -75,7 +68,8 @@ export default function CodeText({ text, language, label, heightPx, onChange, pr
   const view = useRef<EditorView | null>(null)
   const changed = useRef(onChange)
   changed.current = onChange
-  const dark = useComputedColorScheme() === 'dark'
+  const scheme = useRef(new Compartment())
+  const dark = useDark()
   const editable = onChange !== undefined
 
   useEffect(() => {
@@ -94,22 +88,26 @@ export default function CodeText({ text, language, label, heightPx, onChange, pr
           ...(language === 'python' ? [python()] : language === 'yaml' ? [yaml()] : []),
           ...(editable ? [highlightActiveLine(), lintGutter()] : []),
           ...(editable && language === 'yaml' ? [autocompletion({ override: [settings] })] : []),
-          colors(dark),
+          syntaxHighlighting(COLORS),
+          scheme.current.of(EditorView.darkTheme.of(dark)),
           EditorState.readOnly.of(!editable),
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
           EditorView.updateListener.of((update) => {
             if (update.docChanged) changed.current?.(update.state.doc.toString())
           }),
-          EditorView.theme(
-            {
-              '&': { height: `${heightPx}px`, fontSize: '13px' },
-              '.cm-gutters': { backgroundColor: 'transparent', color: 'var(--mantine-color-dimmed)', border: 'none' },
-              '.cm-content': { caretColor: 'var(--mantine-color-text)' },
-              '.cm-activeLine': { backgroundColor: 'rgba(128, 128, 128, 0.12)' },
+          EditorView.theme({
+            '&': { height: `${heightPx}px`, fontSize: '13px' },
+            '.cm-gutters': { backgroundColor: 'transparent', color: 'var(--mantine-color-dimmed)', border: 'none' },
+            '.cm-content': { caretColor: 'var(--mantine-color-text)' },
+            '.cm-cursor': { borderLeftColor: 'var(--mantine-color-text)' },
+            '.cm-activeLine, .cm-activeLineGutter': { backgroundColor: 'rgba(128, 128, 128, 0.12)' },
+            '.cm-tooltip': {
+              backgroundColor: 'var(--mantine-color-body)',
+              color: 'var(--mantine-color-text)',
+              border: '1px solid var(--mantine-color-default-border)',
             },
-            { dark },
-          ),
+          }),
         ],
       }),
     })
@@ -118,13 +116,18 @@ export default function CodeText({ text, language, label, heightPx, onChange, pr
       made.destroy()
       view.current = null
     }
-  }, [language, label, heightPx, editable, dark])
+  }, [language, label, heightPx, editable])
+
+  // The same editor in the other scheme, so that the cursor and what can be undone stay.
+  useEffect(() => {
+    view.current?.dispatch({ effects: scheme.current.reconfigure(EditorView.darkTheme.of(dark)) })
+  }, [dark])
 
   useEffect(() => {
     const made = view.current
     if (made !== null && made.state.doc.toString() !== text)
       made.dispatch({ changes: { from: 0, to: made.state.doc.length, insert: text } })
-  }, [text, language, dark, editable])
+  }, [text, language, editable])
 
   useEffect(() => {
     const made = view.current
@@ -137,7 +140,7 @@ export default function CodeText({ text, language, label, heightPx, onChange, pr
       message,
     }))
     made.dispatch(setDiagnostics(made.state, shown))
-  }, [problems, language, dark, editable])
+  }, [problems, language, editable])
 
   return (
     <div
