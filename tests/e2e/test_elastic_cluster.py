@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -53,6 +54,7 @@ class Shared(LiveCluster):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster", cpu_slots=1)
+    cluster.environment |= OUTLIVES_THE_TEST  # tests count runs, and say on which of the two agents they are
     cluster.up("--agents", "2")
     shutil.copytree(ROOT / "examples" / "digits", cluster.directory / "unhurried")
     shutil.copy(MODELS / "unhurried" / "unhurried.py", cluster.directory / "unhurried")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leases import BEARS_A_CROWD
 from tests.support.live_cluster import LiveCluster
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, STORE, S3Server
 
@@ -16,7 +17,7 @@ NOTHING_SHARED = {"TENUTO_POOL": "far", "TENUTO_SHARED_DIRECTORY": "", "TENUTO_S
 
 def test_a_trial_goes_on_on_another_machine_where_no_directory_is_shared(tmp_path: Path, s3_server: S3Server) -> None:
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
-    cluster.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+    cluster.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, **BEARS_A_CROWD}
     with cluster:
         place = ["--bucket", s3_server.bucket, "--endpoint", s3_server.endpoint, "--no-test"]
         cluster.cli("store", "create", STORE, "--type", "s3", *place)

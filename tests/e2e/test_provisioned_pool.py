@@ -12,6 +12,7 @@ from tenuto.kernel.monitoring.catalogue import MEASURES, PARKED
 from tenuto.version import __version__
 from tests.support import page_nodes
 from tests.support import sshd as sshd_support
+from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import COLD, LiveCluster
 from tests.support.scraping import SERVICES, Scraped, probed, scrape
 from tests.support.ssh_nodes import SshBench
@@ -87,6 +88,7 @@ def test_nodes_come_when_work_waits_and_go_when_it_is_done(tmp_path: Path) -> No
         given = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared"), "TENUTO_HEARTBEAT_SECONDS": "0.5", **COLD}
         bench.write_hosts(bench.host("h0", environment=given), bench.host("h1", environment=given))
         cluster.environment["TENUTO_PROVISIONER_DIRECTORY"] = str(bench.secrets)
+        cluster.environment |= OUTLIVES_THE_TEST  # the one trial has one run, on the one node
         cluster.environment["TENUTO_METRICS_LISTEN"] = f"{METRICS_HOST}:{METRICS_PORT}"
         names = {"hosts": "hosts.yaml", "key": "key", "known_hosts": "known_hosts", "python": sys.executable}
         settings = [word for name, value in names.items() for word in ("--set", f"{name}={value}")]

@@ -16,6 +16,7 @@ from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, R
 from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
 from tests.support import slurm as slurm_support
 from tests.support import sshd as sshd_support
+from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import COLD, LiveCluster
 from tests.support.provisioner_benches import until
 from tests.support.slurm import Slurm
@@ -59,6 +60,7 @@ async def _end(made: Provisioner, node: RealNode) -> tuple[RealNode, str]:
 def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slurm) -> None:
     python, gate = sys.executable, tmp_path / "gate"
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
+    cluster.environment |= OUTLIVES_THE_TEST  # agents say themselves that their time is over
     shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared"), "TENUTO_HEARTBEAT_SECONDS": "0.5", **COLD}
     (tmp_path / "ssh").mkdir()
     (tmp_path / "sshd").mkdir()

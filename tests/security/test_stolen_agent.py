@@ -43,6 +43,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.subjects import Lane
 from tests.security.answers import intrusions, log_stream, replies
+from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -81,6 +82,7 @@ def world() -> Iterator[World]:
     directory.chmod(0o711)
     cluster = LiveCluster(directory / "cluster", cpu_slots=1, warm=False)
     try:
+        cluster.environment |= OUTLIVES_THE_TEST  # each of the two agents keeps its run
         cluster.up("--agents", "2")
         for _ in range(2):
             cluster.cli("exp", "create", MODELS / "victim/config.yaml", MODELS / "victim")
