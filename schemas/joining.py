@@ -7,16 +7,14 @@ import hashlib
 from pydantic import Field
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.names import AGENT_NAME_PATTERN
 
 TOKEN_ID_PATTERN = r"^jt-[0-9a-f]{12}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
-AGENT_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 USES_MAX = 10_000
 """Most agents that join by one token: a large cluster's machines."""
 SECRET_PATTERN = r"^[A-Za-z0-9_-]{43}$"
 """256 random bits in base64: a shorter secret could be guessed."""
-EXIT_REVOKED = 77
-"""Exit code of an agent that the cluster has revoked: starting again does not help (EX_NOPERM of sysexits.h)."""
 
 
 class JoinBody(Model):

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.pool import CapacityDemand
-from tenuto.schemas.joining import AGENT_NAME_PATTERN
-from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 from tenuto.schemas.provisioning import Provisioning
 
 LOG_LINES_MAX = 10_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.joining import AGENT_NAME_PATTERN
-from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 
 NODE_TOKEN_SECONDS_MAX = 30 * 86_400
 """Longest validity: a node may wait for weeks in its provider's own queue."""

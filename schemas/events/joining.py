@@ -6,8 +6,8 @@ from pydantic import Field
 
 from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import ClusterRequest, TokenLabel
-from tenuto.schemas.joining import AGENT_NAME_PATTERN, SHA256_PATTERN, TOKEN_ID_PATTERN, USES_MAX
-from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.joining import SHA256_PATTERN, TOKEN_ID_PATTERN, USES_MAX
+from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 
 
 @event("JoinTokenCreated")

@@ -9,7 +9,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.environment import MOUNTS_MAX, AllowedMount
 from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import ClusterRequest, PoolRequest
-from tenuto.schemas.joining import AGENT_NAME_PATTERN
+from tenuto.schemas.names import AGENT_NAME_PATTERN
 from tenuto.schemas.provisioning import Provisioning
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.schemas.joining import EXIT_REVOKED
+from tenuto.kernel.exit_codes import EXIT_REVOKED
 from tests.support.joined_node import JoinedNode, stopped_at_end
 from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import LiveCluster

@@ -20,7 +20,8 @@ from tenuto.kernel.private_files import write_private
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.base import Model
 from tenuto.schemas.join_tokens import JoinToken
-from tenuto.schemas.joining import AGENT_NAME_PATTERN, SECRET_PATTERN, JoinBody, JoinedView, StandingBody, StandingView, hash_of
+from tenuto.schemas.joining import SECRET_PATTERN, JoinBody, JoinedView, StandingBody, StandingView, hash_of
+from tenuto.schemas.names import AGENT_NAME_PATTERN
 
 FILE = "joined.json"
 NATS_CA = "nats-ca.pem"

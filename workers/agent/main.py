@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.exit_codes import EXIT_LOST, EXIT_REVOKED, EXIT_SETTINGS
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.joining import EXIT_REVOKED
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.directory_watch import LOOK_SECONDS
@@ -20,12 +20,6 @@ from tenuto.workers.agent.membership import Membership
 from tenuto.workers.agent.slots import NoSlots
 
 logger = logging.getLogger(__name__)
-
-EXIT_SETTINGS = 64
-"""Exit code: starting again does not help, because an operator has to change something."""
-EXIT_LOST = 74
-"""Exit code: the directory or database was lost while the agent ran (EX_IOERR of sysexits.h); the next start says what is
-left."""
 
 
 class AgentLost(RuntimeError):

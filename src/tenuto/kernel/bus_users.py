@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tenuto.kernel.bus_permissions import KEEPER, SERVICES, accounts
 from tenuto.kernel.private_files import private, write_private
-from tenuto.schemas.joining import AGENT_NAME_PATTERN
+from tenuto.schemas.names import AGENT_NAME_PATTERN
 
 PASSWORD_BYTES = 32
 AGENT_NAME_MAX = 128

@@ -18,6 +18,7 @@ from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.draft import Poisoned
 from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_SETTINGS
 from tenuto.kernel.loop import FeedBroken
 from tenuto.kernel.monitoring.process import monitored
 from tenuto.kernel.monitoring.sampling import Watched
@@ -26,12 +27,6 @@ from tenuto.kernel.tasks import stop_task
 
 logger = logging.getLogger(__name__)
 
-EXIT_SETTINGS = 64
-"""Exit code: a setting is wrong, so starting again does not help."""
-EXIT_FENCED = 70
-"""Exit code: another instance took over."""
-EXIT_HALTED = 71
-"""Exit code: a deciding service met an event that it cannot fold or decide on; an operator has to look."""
 STOP_SECONDS_MAX = 5.0
 """Longest wait for a clean stop; then tasks that still run are cancelled again."""
 CONNECT_SECONDS_BETWEEN = 0.5

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Path, Request, Response
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.join_tokens import JoinToken
-from tenuto.schemas.joining import AGENT_NAME_PATTERN, TOKEN_ID_PATTERN, JoinBody, JoinedView, StandingBody, StandingView, hash_of
+from tenuto.schemas.joining import TOKEN_ID_PATTERN, JoinBody, JoinedView, StandingBody, StandingView, hash_of
+from tenuto.schemas.names import AGENT_NAME_PATTERN
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.bus_keeper import BusKeeper, BusNotTold
 from tenuto.services.gateway.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken

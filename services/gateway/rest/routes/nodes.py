@@ -13,8 +13,7 @@ from pydantic_core import from_json
 
 from tenuto.schemas import subjects
 from tenuto.schemas.events.provisioning import PoolMounts
-from tenuto.schemas.joining import AGENT_NAME_PATTERN
-from tenuto.schemas.names import NAME_PATTERN
+from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 from tenuto.schemas.node_questions import LOG_LINES_MAX, CheckFinding, NodesAnswer, NodesQuestion
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.sentences import sentence
