@@ -20,9 +20,10 @@ import pytest
 from tenuto.embedded import cluster, port_claims, supervisor
 from tenuto.embedded.cluster import MARK, ProcessSpec, marked_processes, stop_everything
 from tenuto.embedded.files import Layout, Lock, is_up, read_state
+from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.process import ServerError, choose_port, port_is_free
-from tenuto.embedded.supervisor import Options, Supervisor
+from tenuto.embedded.supervisor import Supervisor
 from tenuto.kernel.clock import SystemClock
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)", "-m", "tenuto.services.sleeper")
@@ -49,6 +50,7 @@ async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
     environment = {**os.environ, MARK: str(layout.root)}
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("sleeper", SLEEPER, environment)])
     monkeypatch.setattr(supervisor, "_answers", lambda *_: True)
+    monkeypatch.setenv("TENUTO_PRELOAD", "0")  # stand-ins are not forked
     made = Supervisor(Options(layout), SystemClock(), lambda _: None)
     await made.start()
     yield made
@@ -108,6 +110,7 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
 
 
 async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_PRELOAD", "0")
     broken = (sys.executable, "-c", "import sys; sys.exit('its setting is wrong')")
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("broken", broken, dict(os.environ))])
     made = Supervisor(Options(layout), SystemClock(), lambda _: None)

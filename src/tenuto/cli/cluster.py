@@ -14,7 +14,7 @@ from tenuto.cli.say import say
 from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from tenuto.embedded.supervisor import Options
+    from tenuto.embedded.options import Options
 
 DOWN_SECONDS_MAX = 120.0
 """Stopping waits for each process in turn; this is more than the sum of all its limits."""
@@ -53,7 +53,7 @@ def up(
     On a directory that was up before it goes on where it was.
     """
     from tenuto.embedded.files import Layout
-    from tenuto.embedded.supervisor import Options, supervise
+    from tenuto.embedded.options import Options
     from tenuto.kernel.settings import Settings
 
     settings = Settings.from_environment()  # a wrong one is told before anything starts
@@ -63,6 +63,8 @@ def up(
         _detached(options)
         return
     import asyncio
+
+    from tenuto.embedded.supervisor import supervise
 
     def report(line: str) -> None:
         say(line, file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from tenuto.embedded.files import Layout
 from tenuto.embedded.nats import Listen, NatsServer
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed, choose_port, port_is_free, wait_gone
+from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed, choose_port, is_alive, port_is_free, wait_gone
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
 from tenuto.kernel.private_files import write_private
@@ -31,6 +31,8 @@ knows them any more."""
 TERMINATE_SECONDS_MAX = 15.0
 """Longest wait for a process to end: an agent gives its workers eight seconds to save, and its last reports two more."""
 AGENT_MODULE = "tenuto.workers.agent"
+PARENT_MODULE = "tenuto.embedded.preload"
+_PART_MODULES = ("tenuto.services.", "tenuto.kernel.", AGENT_MODULE)
 
 
 def rest_port(layout: Layout, wanted: int | None) -> tuple[int, PortClaim]:
@@ -114,8 +116,7 @@ def process_specs(
     listen: Listen | None = None,
 ) -> list[ProcessSpec]:
     """Every process beside the two servers. Agents get no access to the database, and little to the bus."""
-    base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
-    base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
+    base = common_environment(layout) | {"TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
     base |= {"TENUTO_STORES_FILE": str(layout.stores)}
     if listen is not None:
         base["TENUTO_NATS_CA_FILE"] = str(listen.certificate)
@@ -159,6 +160,16 @@ def process_specs(
             for number, (agent_id, password) in enumerate(passwords.agents.items(), start=1)
         ),
     ]
+
+
+def common_environment(layout: Layout) -> dict[str, str]:
+    """Variables that every process of the cluster has: those of the user, and the mark."""
+    return {name: value for name, value in os.environ.items() if name not in _PER_PROCESS} | {MARK: str(layout.root)}
+
+
+def is_forkable(spec: ProcessSpec) -> bool:
+    """True for a process that the preloaded parent can become."""
+    return len(spec.command) == 3 and spec.command[:2] == _python("")[:2] and spec.command[2].startswith(_PART_MODULES)
 
 
 def metrics_listens(first: str) -> dict[str, dict[str, str]]:
@@ -212,7 +223,12 @@ def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
 
 def is_part(process: psutil.Process) -> bool:
     """True for a process that the supervisor starts; false for a worker."""
-    return _runs(process, ("tenuto.services.", "tenuto.kernel.", AGENT_MODULE))
+    return _runs(process, (*_PART_MODULES, PARENT_MODULE))
+
+
+def is_parent(process: psutil.Process) -> bool:
+    """True for a preloaded parent, and for a fork that has not become a service yet."""
+    return _runs(process, (PARENT_MODULE,))
 
 
 def is_agent(process: psutil.Process) -> bool:
@@ -242,9 +258,15 @@ def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGT
 def replace_leftovers(layout: Layout) -> None:
     """Ends the processes that an earlier supervisor left, except the servers and the workers. An agent that gets SIGHUP leaves
     its workers running; the next agent finds them."""
-    left = [process for process in marked_processes(layout) if is_part(process)]
+    left = _without_parents([process for process in marked_processes(layout) if is_part(process)])
     terminate([process for process in left if is_agent(process)], signal.SIGHUP)
     terminate([process for process in left if not is_agent(process)])
+
+
+def _without_parents(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Ends preloaded parents, which hold nothing and may be stopped; returns the others."""
+    terminate([process for process in processes if is_parent(process)], signal.SIGKILL)
+    return [process for process in processes if is_alive(process)]
 
 
 async def stop_everything(layout: Layout) -> int:
@@ -252,7 +274,7 @@ async def stop_everything(layout: Layout) -> int:
     left = list(marked_processes(layout))
     # The agent first, while the services can still take its workers' last reports.
     terminate([process for process in left if is_agent(process)])
-    terminate([process for process in left if not is_agent(process)])
+    terminate([process for process in _without_parents(left) if not is_agent(process)])
     stopped = len(left)
     for server in (NatsServer(layout.nats), PostgresServer(layout.postgres)):
         if server.data_dir.exists() and server.adopt():

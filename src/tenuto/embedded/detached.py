@@ -9,8 +9,9 @@ import os
 import sys
 
 from tenuto.embedded.files import Layout
+from tenuto.embedded.options import Options
 from tenuto.embedded.process import ServerError
-from tenuto.embedded.supervisor import Options, supervise
+from tenuto.embedded.supervisor import supervise
 from tenuto.kernel.clock import SystemClock
 
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from tenuto.embedded.options import Options
 from tenuto.embedded.process import ServerError
-from tenuto.embedded.supervisor import Options
 
 
 def start_detached(options: Options, report: Callable[[str], None]) -> str:

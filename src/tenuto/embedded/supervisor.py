@@ -11,9 +11,7 @@ import http.client
 import os
 import shutil
 import signal
-from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -29,17 +27,20 @@ from tenuto.embedded.cluster import (
     rest_port,
     terminate,
 )
-from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read_state
+from tenuto.embedded.files import ClusterState, Lock, ProcessState, read_state
 from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
+from tenuto.embedded.preloaded_parent import END_UNSEEN
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
+from tenuto.embedded.starting import Child, Starter
 from tenuto.embedded.worker_account import separate_workers, tell_of_accounts
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.service import EXIT_SETTINGS
+from tenuto.kernel.exit_codes import EXIT_REVOKED, EXIT_SETTINGS
+from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.joining import EXIT_REVOKED
 
 RESTART_SECONDS_FIRST = 0.1
 """Wait before the first restart: a killed process is back at once. The wait doubles with each further end in a row, so that a
@@ -64,18 +65,6 @@ class AlreadyUp(ServerError):
     pass
 
 
-@dataclass(frozen=True)
-class Options:
-    layout: Layout
-    port: int | None = None
-    cpu_slots: int | None = None
-    agents: int = 1
-    worker_user: str = ""
-    """Account that workers run as. Empty: the cluster's own."""
-    listen: str = ""
-    """Address of this machine at which REST door and bus listen with TLS, so that others can join. Empty: this machine only."""
-
-
 class Supervisor:
     def __init__(self, options: Options, clock: Clock, report: Report) -> None:
         self._options = options
@@ -87,7 +76,8 @@ class Supervisor:
         self._listen = listening(self._layout, options.listen)
         self._nats = NatsServer(self._layout.nats, users=self._users, listen=self._listen)
         self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
-        self._children: dict[str, Process] = {}
+        self._starter = Starter(self._layout, clock, report, preload=bool(Settings.from_environment().preload))
+        self._children: dict[str, Child] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._port_claim: PortClaim | None = None
@@ -97,6 +87,7 @@ class Supervisor:
         """Starts the cluster; returns its URL when the REST door answers. Raises ServerError; `stop` must follow then."""
         layout = self._layout
         await asyncio.to_thread(replace_leftovers, layout)
+        self._starter.begin()
         port, self._port_claim = rest_port(layout, self._options.port)
         self._state.url = f"http://{LOOPBACK}:{port}"
         self._write()
@@ -129,6 +120,7 @@ class Supervisor:
         await self._end([name for name in self._children if name.startswith("agent")])
         await asyncio.to_thread(self._terminate_marked, lambda process: not is_part(process))
         await self._end([name for name in self._children if not name.startswith("agent")])
+        await self._starter.stop()
         await asyncio.to_thread(self._terminate_marked, lambda _: True)
         if self._servers is not None:
             await self._servers
@@ -160,16 +152,7 @@ class Supervisor:
         ends = 0
         while True:
             started = self._clock.monotonic()
-            with self._layout.log(spec.name).open("ab") as log:
-                child = await asyncio.create_subprocess_exec(
-                    *spec.command,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=spec.environment,
-                    cwd=self._layout.root,
-                    start_new_session=True,
-                )
+            child = await self._starter.start(spec)
             self._children[spec.name] = child
             self._note(state, pid=child.pid)
             code = await child.wait()
@@ -179,7 +162,7 @@ class Supervisor:
                 self._report(f"{spec.name} was revoked and is not started again")
                 self._write()
                 return
-            why = f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(self._layout.log(spec.name))}"
+            why = _reason(code, self._layout.log(spec.name))
             # A wrong setting stays wrong: before the cluster is ready, another attempt only delays the message.
             await self._pause(
                 spec.name, state, ENDS_BEFORE_READY_MAX if code == EXIT_SETTINGS and not self._state.ready else ends, why
@@ -286,6 +269,12 @@ def _answers(port: int, token_file: Path) -> bool:
             connection.close()
     except (OSError, http.client.HTTPException):
         return False
+
+
+def _reason(code: int, log: Path) -> str:
+    if code == END_UNSEEN:
+        return "a signal, which is unknown because the preloaded parent had ended before"
+    return f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(log)}"
 
 
 def _last_line(log: Path) -> str:

@@ -36,6 +36,9 @@ class Settings:
     bus_users_directory: str = ""
     """Directory of the bus's users, in which the gateway writes agents that join, and removes those that are revoked. Empty: only
     the operator does (`tenuto agent credentials --users`). See docs/joining.md."""
+    preload: int = 1
+    """1: `tenuto up` forks its services and agents from one process that has imported their modules. 0: each is an interpreter of
+    its own, which costs time and memory, but shares nothing."""
     agent_directory: str = ""
     """Directory of an agent's own files: its spool, and its runs. (TENUTO_DATA_DIRECTORY is no setting of a process: it names
     the directory of a whole cluster on this machine, for the command line.)"""

@@ -145,9 +145,9 @@ def _cluster(say: Callable[[str], None]) -> Client:
 
     from tenuto.client import Client
     from tenuto.embedded.files import Layout, is_up
+    from tenuto.embedded.options import Options
     from tenuto.embedded.process import ServerError
     from tenuto.embedded.start import start_detached
-    from tenuto.embedded.supervisor import Options
 
     if os.environ.get("TENUTO_URL") or is_up(Layout.of(None)):
         return Client()
