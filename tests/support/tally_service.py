@@ -1,7 +1,7 @@
 """A service of its own process for fault tests: the tally core over the bus, with reports as commands, that kills itself.
 
-`python tests/support/tally_service.py`, with TENUTO_... settings, TALLY_SEED, and TALLY_DEATH: the probability of kill -9 before
-and after each step that it takes towards the log.
+`python tests/support/tally_service.py`, with TENUTO_... settings, TALLY_SEED, TALLY_LIFE (the number of those that ended
+before it), and TALLY_DEATH: the probability of kill -9 before and after each step that it takes towards the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tenuto.kernel.tasks import run_together
 sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started by its path
 from tests.support.tally_core import Add, TallyCore
 
-_chance = random.Random(f"{os.environ['TALLY_SEED']}/{os.getpid()}")
+_chance = random.Random(f"{os.environ['TALLY_SEED']}/{os.environ['TALLY_LIFE']}")
 _death = float(os.environ["TALLY_DEATH"])
 
 
