@@ -77,4 +77,5 @@ class AgentJoined(Offer, Agent):
 class AgentLost(Agent):
     reason: str
     announced: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True: the agent itself has said that it ends; nothing is wrong with it."""
+    """True: the agent itself has said that it ends; nothing is wrong with it. Its last word need not have come: it is enough that
+    the last AgentJoined has `leaving: now`, or `soon` for an agent without work."""

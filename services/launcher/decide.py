@@ -28,6 +28,7 @@ from tenuto.schemas.events.run import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, LookAtNodes, RecordHeartbeat, RecordReport, TickNodes
+from tenuto.services.launcher.policies.leaving import says_it_ends
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
 from tenuto.services.launcher.policies.provisioning.looks import agents_lost
@@ -91,7 +92,8 @@ def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, RecordHeartbeat):
         return _heartbeat(state, cause.heartbeat, cause.fresh)
     if isinstance(cause, ExpireLease):
-        return _gone(state, cause.agent_id, cause.reason)
+        # Its last word may be lost: the link or the launcher was away in its last seconds, or its machine was taken.
+        return _gone(state, cause.agent_id, cause.reason, announced=says_it_ends(state, cause.agent_id))
     return ()
 
 

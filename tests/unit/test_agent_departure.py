@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from tenuto.kernel.settings import Settings
-from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.agent import AgentJoined, AgentLost, Leaving
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.sentences.leaving import AgentLeaves
 from tenuto.schemas.sentences.rules import form_of
+from tenuto.services.launcher.commands import ExpireLease
 from tenuto.workers.agent import departure as module
 from tenuto.workers.agent.departure import BadEnd, Departure
 from tests.support.launcher_driver import Driver as Launcher
@@ -131,6 +132,24 @@ def test_the_launcher_records_what_an_agent_announces_and_that_it_went() -> None
     assert [type(data) for data in gone] == [AgentLost, WorkersExited]
     assert gone[0].announced  # type: ignore[attr-defined]
     assert launcher.join(leaving="now", gone=True) == [], "it does not join again"
+
+
+@pytest.mark.parametrize(
+    ("leaving", "works", "announced"),
+    [("", False, False), ("soon", True, False), ("soon", False, True), ("now", True, True), ("now", False, True)],
+)
+def test_an_agent_whose_end_is_on_record_has_announced_it_though_its_last_word_is_lost(
+    leaving: Leaving, works: bool, announced: bool
+) -> None:
+    launcher = Launcher()
+    launcher.join()
+    if works:
+        launcher.grant()
+        launcher.started()
+    launcher.join(has=("1-1-1",) if works else (), leaving=leaving)
+    lost = launcher.command(ExpireLease, "a", "no heartbeat for 10 s")[0]
+    assert isinstance(lost, AgentLost)
+    assert (lost.reason, lost.announced) == ("no heartbeat for 10 s", announced)
 
 
 def test_nothing_begins_on_an_agent_that_leaves_and_what_runs_goes_on_elsewhere() -> None:

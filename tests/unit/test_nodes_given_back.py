@@ -206,11 +206,24 @@ def test_an_agent_that_says_that_it_ends_gives_its_node_back() -> None:
     assert [type(data) for data in run.look(ended=(1,))] == [NodeEnded]
 
 
+@pytest.mark.parametrize("first", ["node", "lease"])
+def test_a_node_whose_agent_announced_its_end_and_had_no_work_left_is_given_back_though_its_last_word_is_lost(first: str) -> None:
+    run = served()
+    run.join(1, leaving="now")
+    assert released(run.look(ended=(1,)) if first == "node" else run.lose(1)) == {1: "agent_left"}
+    if first == "node":
+        [lost] = run.join(1, gone=True)
+        assert isinstance(lost, AgentLost)
+        assert lost.announced, "an agent whose node is released may still say that it is gone"
+    assert [type(data) for data in run.look(ended=(1,))] == [NodeEnded]
+
+
 def test_a_notice_of_the_provider_is_the_reason_on_record() -> None:
     run = served(2)
     run.join(2, leaving="now", notice="the instance was preempted")
     [data] = [data for data in run.join(2, gone=True) if isinstance(data, NodeReleased)]
     assert "its provider gave notice (the instance was preempted), after" in said(NodeReleased.TYPE, data)
+    run.grant(1)
     run.join(1, leaving="now", notice="the instance was preempted")
     [lost] = [data for data in run.look(ended=(1,)) if isinstance(data, NodeFailed)]
     assert "its provider had given notice (the instance was preempted)." in said(NodeFailed.TYPE, lost)

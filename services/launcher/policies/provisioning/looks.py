@@ -10,6 +10,7 @@ from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeR
 from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NodeOutdated, NotJoined, StartFailed
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
 from tenuto.services.launcher.evolve.nodes import node_of
+from tenuto.services.launcher.policies.leaving import says_it_ends
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
 from tenuto.services.launcher.policies.provisioning.course import Course
 from tenuto.services.launcher.state import State
@@ -73,6 +74,10 @@ def _look_at(course: Course, node: Node, real: Sequence[SeenNode]) -> None:
 def _ended_by_itself(course: Course, node: Node, detail: str) -> None:
     if node.joined_at_us is not None:
         served_seconds, notice = course.seconds_since(node.joined_at_us), _notice(course.state, node.node_id)
+        if says_it_ends(course.state, node.node_id) and node.node_id not in course.state.on_agent:
+            reason = NodeAgentLeft(served_seconds=served_seconds, notice=notice).reason()
+            course.add(NodeReleased(node_id=node.node_id, pool=node.pool, reason=reason))
+            return
         reason = NodeLost(served_seconds=served_seconds, by_agent=False, notice=notice).reason()
         course.add(NodeFailed(node_id=node.node_id, pool=node.pool, failure="lost", message=detail[:MESSAGE_MAX], reason=reason))
         return
