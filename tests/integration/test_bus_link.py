@@ -1,4 +1,4 @@
-"""A client of the bus whose first connection took several attempts hears of refusals like any other."""
+"""A client of the bus whose first connection takes several attempts, or long."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 
 FORBIDDEN = "tenuto.log.trial.1-1"
+GREETING_SECONDS = 3.0
 
 
 async def established(_: Any) -> Any:
@@ -71,3 +72,33 @@ async def test_refusals_are_told_after_a_first_connection_that_took_attempts(
         if client is not None:
             await bus_module.close(client)
         await server.kill()
+
+
+async def test_a_server_without_time_for_its_clients_is_reached(server_directory: Path) -> None:
+    """It greets each connection after some seconds: whoever gave up sooner would never be connected."""
+    server = NatsServer(server_directory / "slow")
+    await server.start()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(GREETING_SECONDS)
+        there, back = await asyncio.open_connection("127.0.0.1", server.port)
+        await asyncio.gather(_pass(reader, back), _pass(there, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as between:
+        url = f"nats://127.0.0.1:{between.sockets[0].getsockname()[1]}"
+        async with asyncio.timeout(60):
+            client = await bus_module.connect(Settings(nats_url=url), "patient")
+        assert client.is_connected
+        await bus_module.close(client)
+    await server.kill()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()

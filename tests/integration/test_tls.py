@@ -174,6 +174,20 @@ async def test_a_machine_joins_over_tls_and_checks_whom_it_talks_to(
         await asyncio.to_thread(joining.join, tmp_path / "d", nobody, "d")
 
 
+async def test_a_gateway_that_hangs_up_in_the_handshake_is_only_away(tmp_path: Path) -> None:
+    """As one does that is killed, or has no time for it: the machine must try again, and not take it for another gateway."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, HOST) as server:
+        url = f"https://{HOST}:{server.sockets[0].getsockname()[1]}"
+        token = JoinToken(id="jt-000000000001", secret="s" * 43, url=url)
+        with pytest.raises(GatewayAway, match="cannot be reached"):
+            await asyncio.to_thread(joining.join, tmp_path / "agent", token, "far")
+
+
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), (HOST, False)])
 async def test_a_door_that_strangers_reach_without_tls_says_so(
     database: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warned: bool

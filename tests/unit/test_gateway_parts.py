@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import io
@@ -12,18 +13,25 @@ import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenuto.schemas.bus import BusState
 from tenuto.schemas.events.trial import CheckpointFile
 from tenuto.services.gateway.adapters import token
 from tenuto.services.gateway.adapters.archives import UNPACKED_BYTES_FREE, judge
 from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.rest.downloads import tar_size_bytes, tar_stream
 from tenuto.services.gateway.rest.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
+from tenuto.services.gateway.rest.routes.cluster import _bus_state
+
+SLOW_SECONDS = 0.75
+"""As a machine of two processors needs where ten programs want them."""
 
 
 async def stream(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -209,3 +217,12 @@ def test_a_checkpoint_arrives_as_it_was_saved(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         read = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
     assert read == contents
+
+
+async def test_a_relay_that_answers_slowly_is_not_said_to_be_away() -> None:
+    async def ask(subject: str, body: bytes, seconds: float) -> bytes:
+        async with asyncio.timeout(seconds):
+            await asyncio.sleep(SLOW_SECONDS)
+        return BusState(ok=True).to_json()
+
+    assert (await _bus_state(cast(Any, SimpleNamespace(ask=ask)))).ok

@@ -149,6 +149,8 @@ def _ask(joined: Joined, path: str, body: Model, kind: type[V]) -> V:
         connection.request("POST", f"/api/v1{path}", body.to_json(), {"Content-Type": "application/json"})
         response = connection.getresponse()
         said = response.read(ANSWER_BYTES_MAX)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # it ended, or gave up, in the middle of the handshake
+        raise GatewayAway(f"The gateway at {joined.gateway} cannot be reached: it hung up.") from error
     except ssl.SSLError as error:
         raise NotJoined(f"The certificate of {joined.gateway} is not trusted here: {error.reason or error}.") from error
     except (OSError, http.client.HTTPException) as error:

@@ -56,6 +56,8 @@ STOP_SECONDS_MAX = 15.0
 """Longest wait for a process to stop: an agent gives its workers eight seconds to save, and its last reports two more."""
 SERVER_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
+ANSWER_SECONDS_MAX = 10.0
+"""For the gateway's first answer: longer than it waits for the others of which it tells."""
 LOG_CHECK_SECONDS = 30.0
 
 Report = Callable[[str], None]
@@ -261,7 +263,7 @@ class Supervisor:
 def _answers(port: int, token_file: Path) -> bool:
     try:
         token = token_file.read_text().strip()
-        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2.0)
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=ANSWER_SECONDS_MAX)
         try:
             connection.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {token}"})
             return connection.getresponse().status == 200

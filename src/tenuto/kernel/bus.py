@@ -28,7 +28,9 @@ PINGS_OUTSTANDING_MAX = 2
 """Unanswered pings before a link counts as cut: with one ping a second, that is noticed within about three to five seconds."""
 RECONNECT_SECONDS = 0.2
 """Pause between attempts to connect: the bus is local or near, and a service without it is only slower."""
-CONNECT_SECONDS_MAX = 2.0
+CONNECT_SECONDS_MAX = 5.0
+"""Longest wait for each step of a connection. A server without time for its clients needs seconds for a TLS handshake: whoever
+gave up sooner would begin anew for ever, and take more of that time."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 """Most bytes that a client holds for sending while the link is cut. Whatever must not be lost is kept elsewhere as well."""
 WRONG_LAST_SEQUENCE = 10071

@@ -32,8 +32,9 @@ from tenuto.services.gateway.rest.routes.automations import automation_troubles
 from tenuto.services.gateway.rest.routes.webhooks import troubles
 
 router = APIRouter(tags=["cluster"])
-BUS_SECONDS_MAX = 0.5
-"""For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits."""
+BUS_SECONDS_MAX = 2.0
+"""For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits: milliseconds, but on a busy
+machine a relay that runs must not be said to be away. One that does not run is told by NATS at once."""
 RELAY_AWAY = "The relay does not answer: it is not running, or NATS cannot be reached. Training goes on; what it reports waits."
 
 
