@@ -19,13 +19,13 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tests.support import janitor, real_parts
+from tests.support import litter, real_parts
 from tests.support.docker_daemon import Daemon, daemon
 from tests.support.kubernetes_real import RealKubernetes, real_kubernetes
 from tests.support.s3_server import S3Server
 
 _numbers = count(1)
-janitor.start()
+litter.start()
 # No example fails for the time that it takes, which on a crowded machine says nothing of the code.
 hypothesis.settings.register_profile("tenuto", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tenuto")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tenuto.workers.agent.runtimes.process.cgroup_places import Controller, mount_of, mounts
 from tenuto.workers.agent.runtimes.process.cgroups import Cgroups, ProcessLimits
+from tests.support import litter
 
 CONTROLLERS: tuple[Controller, ...] = ("memory", "cpu")
 
@@ -31,6 +32,7 @@ def lack() -> str:
 @contextlib.contextmanager
 def removed(parent: str) -> Iterator[str]:
     """Removes the cgroup afterwards, with all below it; one that still has processes stays, and the test fails."""
+    litter.outside("cgroup", parent)
     try:
         yield parent
     finally:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.optional import NotInstalled, needed
+from tests.support import litter
 
 START_SECONDS_MAX = 60.0
 IMAGE, BARE_IMAGE = "tenuto/test:1", "tenuto/bare:1"
@@ -80,7 +81,7 @@ class Daemon:
         """False: it does not answer."""
         command: list[str | Path] = [
             "dockerd", "--data-root", self.directory / "data", "--exec-root", self.directory / "exec", "-H", self.url,
-            "--pidfile", self.directory / "docker.pid", "--bridge=none", "--iptables=false", *options,
+            "--pidfile", self.directory / "docker.pid", "--bridge=none", "--iptables=false", *self._groups(), *options,
         ]  # fmt: skip
         with self.log.open("ab") as output:
             self._process = process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
@@ -88,6 +89,13 @@ class Daemon:
         while not _answers(self._listening) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         return _answers(self._listening)
+
+    def _groups(self) -> list[str]:
+        """Groups of processes that are known as this daemon's, for those who clear up after it. systemd does so itself."""
+        if Path("/run/systemd/system").exists():
+            return []
+        litter.outside("cgroup", self.directory.name)
+        return [f"--cgroup-parent=/{self.directory.name}"]
 
     def kill(self) -> None:
         """SIGKILL, which takes its containerd along; the next daemon takes one that is not collected yet for a living one."""
@@ -102,6 +110,7 @@ class Daemon:
     def end(self) -> None:
         if self._process is not None:
             _end(self._process)
+            litter.remove_cgroup(self.directory.name)
         _unmount(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -206,7 +215,12 @@ def network(daemon: Daemon, name: str) -> Iterator[None]:
     """A network for containers, with no way out of it. Its addresses are no other test's."""
     mark = os.getpid()
     pool = {"Subnet": f"10.{64 + mark // 250 % 50}.{mark % 250}.0/24"}
-    made = daemon.client.create_network(name, driver="bridge", internal=True, ipam={"Driver": "default", "Config": [pool]})
+    device = f"tenutod{mark}"
+    litter.outside("device", device)
+    options = {"com.docker.network.bridge.name": device}
+    made = daemon.client.create_network(
+        name, driver="bridge", internal=True, ipam={"Driver": "default", "Config": [pool]}, options=options
+    )
     try:
         yield
     finally:

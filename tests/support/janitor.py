@@ -1,7 +1,7 @@
-"""Ends what a test process has started, when that process is gone: also where it was interrupted or killed, and no fixture came
-to its end. Started by tests/conftest.py, once for each process that runs tests.
+"""Processes that a process of tests has started, itself or by others: found, and ended.
 
-Every process that tests start inherits a variable with the test process's number, by which it is found.
+Each inherits a variable with the number and the start of that process, by which it is found. Processes in containers do not; they
+are found by the directory that their files are in.
 """
 
 from __future__ import annotations
@@ -10,69 +10,183 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-ROUNDS_MAX = 50
+ROUNDS_MAX = 100
 """Rounds of search and kill. More than one, because a process may be starting while others are killed."""
 PAUSE_SECONDS = 0.1
+GENTLE_ROUNDS_MAX = 50
+"""Rounds in which PostgreSQL may end by itself, and remove its shared memory, which would stay in the kernel."""
+_NAME = "TENUTO_TESTS_OF_"
+_PARENT, _STARTED = 1, 19
+"""Fields of /proc/PID/stat, counted from the process state."""
 
 
-def start() -> None:
-    """Starts the janitor of this process; a second call does nothing."""
-    variable = _variable(os.getpid())
-    if variable in os.environ:
-        return
-    os.environ[variable] = "1"
-    unmarked = {name: value for name, value in os.environ.items() if name != variable}
-    command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-    nothing = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in (0, 1)]
-    # A session of its own: what interrupts the tests does not interrupt it.
-    os.posix_spawn(sys.executable, command, unmarked, file_actions=nothing, setsid=True)
+@dataclass(frozen=True)
+class Owner:
+    """A process of tests, which is not taken for a later one with its number."""
 
+    pid: int
+    started: str
+    """In the kernel's count, since the machine has started."""
+    boot: str
+    namespace: str
+    """Of processes: those of another one cannot be seen."""
 
-def processes_of(pid: int) -> list[int]:
-    """Ids of the processes that this process or its descendants have started."""
-    mark, found = f"{_variable(pid)}=".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    @classmethod
+    def this(cls) -> Owner:
+        return cls(os.getpid(), _started(os.getpid()), *_here())
+
+    @classmethod
+    def read(cls, file: Path) -> Owner | None:
+        """None: the file is missing, or not written yet."""
         try:
-            environment = path.read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if any(entry.startswith(mark) for entry in environment.split(b"\0")):
-            found.append(int(path.parent.name))
+            pid, started, boot, namespace = file.read_text().split()
+        except (OSError, ValueError):
+            return None
+        return cls(int(pid), started, boot, namespace)
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.started} {self.boot} {self.namespace}"
+
+    @property
+    def variable(self) -> str:
+        return f"{_NAME}{self.pid}"
+
+    def is_gone(self) -> bool:
+        """False, too, if that cannot be seen from here."""
+        boot, namespace = _here()
+        if boot != self.boot:
+            return True
+        return namespace == self.namespace and _started(self.pid) != self.started
+
+    def wait_gone(self) -> None:
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        if not self.is_gone():
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            poller.poll()
+
+
+def _here() -> tuple[str, str]:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")
+
+
+def ignore_interrupts() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def processes_of(pid: int, started: str = "") -> list[int]:
+    """Ids of the processes that this process or its descendants have started. `started`: its start; empty if it lives."""
+    name = f"{_NAME}{pid}"
+    return [one for one, marks in _marked() if name in marks and started in ("", marks[name])]
+
+
+def left() -> list[tuple[int, str]]:
+    """Id and command of each process of tests that has outlived them."""
+    found = []
+    for pid, marks in _marked():
+        if any(_started(int(name.removeprefix(_NAME))) != started for name, started in marks.items()):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                found.append((pid, words.replace("\0", " ").strip()))
     return found
 
 
-def _variable(pid: int) -> str:
-    return f"TENUTO_TESTS_OF_{pid}"
-
-
-def _wait_gone(pid: int) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
+def end(owner: Owner, directory: Path, besides: Iterable[int] = ()) -> None:
+    """Kills all processes of `owner`, and those in containers whose files are below the directory."""
+    if owner.namespace != _here()[1]:
         return
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    poller.poll()
-
-
-def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    pid = int(sys.argv[1])
-    _wait_gone(pid)
-    for _ in range(ROUNDS_MAX):
-        found = processes_of(pid)
+    memory: set[Path] = set()
+    spared = {os.getpid(), *besides}
+    for number in range(ROUNDS_MAX):
+        found = {*processes_of(owner.pid, owner.started), *_in_containers(directory)} - spared
         if not found:
-            return
-        for one in found:
+            break
+        memory |= {path for pid in found for path in _memory_of(pid)}
+        servers = {pid for pid in found if _is_postmaster(pid)}
+        for pid in found - _below(servers) if number < GENTLE_ROUNDS_MAX else found:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+                os.kill(pid, signal.SIGQUIT if pid in servers and number < GENTLE_ROUNDS_MAX else signal.SIGKILL)
+                os.kill(pid, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS)
+    for path in memory:
+        path.unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
-    main()
+def _marked() -> Iterator[tuple[int, dict[str, str]]]:
+    """Processes with their marks."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            entries = path.read_bytes().split(b"\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        marks = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(_NAME.encode())]
+        if marks:
+            yield int(path.parent.name), {name: value for name, _, value in marks}
+
+
+def _in_containers(directory: Path) -> set[int]:
+    """Processes whose root is a mount of something below the directory."""
+    found, own = set(), os.stat("/proc/self/ns/mnt").st_ino
+    for path in Path("/proc").glob("[0-9]*/ns/mnt"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == own:
+                continue
+            lines = (path.parents[1] / "mountinfo").read_text().splitlines()
+            if any(line.split()[4] == "/" and f"{directory}/" in line for line in lines):
+                found.add(int(path.parents[1].name))
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields from the process state on; none if it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _started(pid: int) -> str:
+    """Empty if there is no such process."""
+    fields = _stat(pid)
+    return fields[_STARTED] if fields else ""
+
+
+def _below(pids: set[int]) -> set[int]:
+    """Children of these processes."""
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(int(path.name)) in pids}
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[_PARENT]) if fields else 0
+
+
+def _is_postmaster(pid: int) -> bool:
+    return _name(pid) == "postgres" != _name(_parent(pid))
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def mapped() -> set[Path]:
+    """Files in shared memory that any process has mapped."""
+    return {path for item in Path("/proc").glob("[0-9]*") for path in _memory_of(int(item.name))}
+
+
+def _memory_of(pid: int) -> Iterator[Path]:
+    """Files in shared memory that a process has mapped."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+            if (at := line.find("/dev/shm/")) >= 0 and not line.endswith("(deleted)"):
+                yield Path(line[at:])

@@ -30,7 +30,8 @@ import pytest
 import yaml
 
 from tests.support import kubernetes_machine as machine
-from tests.support.namespaces import ip
+from tests.support import litter
+from tests.support.namespaces import add_namespace, ip
 
 PLACE = "TEST_KUBERNETES"
 """Variable with the directory that deploy/build-kubernetes.sh has built in."""
@@ -254,7 +255,9 @@ def real_kubernetes(*, with_machine: bool = True) -> Iterator[RealKubernetes]:
     cluster = RealKubernetes(directory, found, f"{network}.1", f"{network}.2", name)
     first: subprocess.Popen[bytes] | None = None
     try:
-        ip("netns", "add", name)
+        add_namespace(name)
+        litter.outside("device", cable)
+        litter.outside("cgroup", directory.name)
         ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
         ip("address", "add", f"{network}.1/24", "dev", cable)
         ip("link", "set", cable, "up")

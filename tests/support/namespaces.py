@@ -14,11 +14,18 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support import litter
+
 FORWARD = Path(__file__).with_name("forward.py")
 
 
 def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def add_namespace(name: str) -> None:
+    litter.outside("namespace", name)
+    ip("netns", "add", name)
 
 
 def inside(name: str) -> tuple[str, ...]:
@@ -35,7 +42,7 @@ def two_namespaces() -> Iterator[tuple[str, str]]:
     try:
         try:
             for name in names:
-                ip("netns", "add", name)
+                add_namespace(name)
             ip("-n", names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names[1])
             ip("netns", "exec", names[0], "true")
         except subprocess.CalledProcessError as error:
@@ -81,10 +88,11 @@ def hosts_at_a_switch(count: int) -> Iterator[Hosts]:
     try:
         try:
             for name in (switch, *names):
-                ip("netns", "add", name)
+                add_namespace(name)
             ip("netns", "exec", switch, "true")
             ip("-n", switch, "link", "add", "bridge", "type", "bridge")
             ip("-n", switch, "link", "set", "bridge", "up")
+            litter.outside("device", here)
             ip("link", "add", here, "type", "veth", "peer", "name", "uplink", "netns", switch)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")

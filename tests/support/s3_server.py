@@ -23,6 +23,7 @@ from tenuto.embedded.process import choose_port
 from tenuto.kernel.storage.definitions import S3Definition
 from tenuto.kernel.storage.s3 import S3Store
 from tenuto.kernel.storage.stores import Stores
+from tests.support import litter
 from tests.support.ports import closed_port
 
 S = TypeVar("S", bound=S3Store)
@@ -108,12 +109,15 @@ class S3Server:
             "-s3", f"-s3.port={self.port}",
             f"-s3.config={identities}", "-s3.port.iceberg=0", "-s3.port.lance=0",  # they have fixed ports
         ]  # fmt: skip
+        # It makes them there whatever it is told, and leaves them where it is killed.
+        sockets = [Path(f"/tmp/seaweedfs-{name}-grpc-{port}.sock") for name, port in grpc.items()]
+        sockets += [Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in (("filer", filer), ("s3", self.port))]
+        self._sockets += sockets
+        for path in sockets:
+            litter.outside("file", path)
         with (self.directory / "weed.log").open("ab") as log:
             command = [program, f"-logdir={self.directory}", "server", *options]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
-        # It makes them there whatever it is told, and leaves them where it is killed.
-        self._sockets += [Path(f"/tmp/seaweedfs-{name}-grpc-{port}.sock") for name, port in grpc.items()]
-        self._sockets += [Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in (("filer", filer), ("s3", self.port))]
 
     def _wait(self) -> None:
         assert self._process is not None
