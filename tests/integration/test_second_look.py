@@ -72,7 +72,8 @@ def suite(directory: Path, *parts: str, processes: str = "0") -> subprocess.Comp
 
 
 def last(done: subprocess.CompletedProcess[str]) -> str:
-    return done.stdout.splitlines()[-1]
+    """The line of counts: the last but for what was left on the machine, where other tests run."""
+    return next(line for line in reversed(done.stdout.splitlines()) if line.startswith("suite: "))
 
 
 def test_nothing_is_looked_at_where_nothing_failed(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_what_fails_once_is_told_in_full_and_does_not_refuse_the_run(tmp_path: P
     done = suite(tmp_path, once(1), HANGS_ONCE, SETUP_ONCE)
     assert done.returncode == 0, done.stdout
     told = (tmp_path / ".suite/unsteady.txt").read_text()
-    assert done.stdout.endswith(told)
+    assert told in done.stdout
     for name, words in [("once[0]", "first of its kind"), ("hangs_once", "Timeout"), ("setup_once", "no server yet")]:
         assert f"unsteady: test_it.py::test_{name} " in told
         assert words in told

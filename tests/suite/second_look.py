@@ -9,6 +9,7 @@ its first failure, and written to `.suite/unsteady.txt`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,8 +19,11 @@ from pathlib import Path
 
 from tests.suite import outcomes, recording
 from tests.suite.outcomes import LOOKED_AT_MAX, UNSTEADY_MAX, Run, Verdict
+from tests.support import litter
 
 DIRECTORY = Path(".suite")
+FIRST, VERDICT = "first.jsonl", "verdict.json"
+"""Files there: what became of each test of the whole run, and what the second look found."""
 LOOKS = 2
 """Passes in a row after which a failed test is an unsteady one."""
 LOOK_SECONDS_MAX = 900
@@ -35,7 +39,16 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status of the whole: 0 if nothing failed, or nothing but a few unsteady tests; else pytest's of the first run."""
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir()
-    record = DIRECTORY / "first.jsonl"
+    before = litter.snapshot()
+    status = judged(arguments)
+    if left := litter.left_behind(before):
+        print("Left behind on this machine, by this run or by whatever else ran:", *left, sep="\n  ", flush=True)
+    return status
+
+
+def judged(arguments: Sequence[str]) -> int:
+    """Runs the suite, then what failed of it."""
+    record = DIRECTORY / FIRST
     status = run_recorded(record, arguments)
     first = read(record)
     if status != TESTS_FAILED or first.collection_errors or not first.failed:
@@ -45,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     alone = without_processes(arguments)
     looks = {test.id: look(test.id, alone, number) for number, test in enumerate(again)}
     found = outcomes.verdict(first, looks, LOOKS)
+    (DIRECTORY / VERDICT).write_text(json.dumps({"unsteady": found.unsteady, "failed": found.failed}), encoding="utf-8")
     report = told(first, found)
     (DIRECTORY / "unsteady.txt").write_text(report, encoding="utf-8")
     print(report, end="", flush=True)

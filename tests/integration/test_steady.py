@@ -1,0 +1,58 @@
+"""The ruler of the suite, on a small suite of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+import os, pathlib, time
+
+def test_good(): pass
+
+def test_unsteady():
+    seen = pathlib.Path("seen"); count = len(seen.read_text()) if seen.exists() else 0
+    seen.write_text("x" * (count + 1))
+    assert count, "at first"
+
+def test_waits_in_the_second_run():
+    if pathlib.Path("wait").exists() and pathlib.Path(".steady/run-1").exists():
+        pathlib.Path("waiting").touch()
+        time.sleep(60)
+"""
+PLUGINS = ("-p", "xdist", "-p", "pytest_timeout", "-p", "randomly", "-p", "no:cacheprovider")
+
+
+def command(runs: int) -> list[str]:
+    return [sys.executable, "-m", "tests.suite.steady", "--runs", str(runs), "--load", "1", "--", "-q", "-n", "0", *PLUGINS]
+
+
+def test_runs_are_measured_and_a_stopped_measurement_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "wait").touch()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TENUTO_SUITE"))}
+    given = {"cwd": tmp_path, "env": kept | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "text": True}
+    with subprocess.Popen(command(2), stdout=subprocess.PIPE, start_new_session=True, **given) as process:  # type: ignore[call-overload]
+        while not (tmp_path / "waiting").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    first = (tmp_path / ".steady/run-0/result.json").read_text()
+    (tmp_path / "wait").unlink()
+    done = subprocess.run(command(2), stdout=subprocess.PIPE, check=False, **given)  # type: ignore[call-overload]
+    assert done.returncode == 1, "an unsteady test is a defect"
+    assert (tmp_path / ".steady/run-0/result.json").read_text() == first
+    results = [json.loads((tmp_path / f".steady/run-{number}/result.json").read_text()) for number in range(2)]
+    assert [(one["seed"], one["load"], one["status"], one["failed"]) for one in results] == [(1, 0, 0, []), (2, 1, 0, [])]
+    assert results[0]["unsteady"] == ["test_it.py::test_unsteady"]
+    assert all(0 <= one["idle_share"] <= 1 for one in results)
+    assert "1/2 unsteady  test_it.py::test_unsteady" in done.stdout
+    assert "AssertionError: at first" in done.stdout
+    assert (tmp_path / ".steady/table.txt").read_text() in done.stdout
