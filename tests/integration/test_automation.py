@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tenuto import automation
@@ -19,7 +20,9 @@ from tenuto.automation.running import run
 from tenuto.automation.window import Window
 from tenuto.client import AsyncClient, ClientError
 from tenuto.client.target import Target
+from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
+from tenuto.services.gateway.rest.context import Gateway
 from tests.support.automation_world import SECONDS_MAX, Around, at
 from tests.support.gateway_world import CONFIG, gateway_world
 
@@ -141,6 +144,50 @@ async def test_what_is_repeated_changes_nothing_more(world: Around, tmp_path: Pa
     again = await world.http.post("/api/v1/experiments/2/kill", headers=key)
     assert (again.status_code, again.json()["changed"]) == (200, True), "killed by this key before: that it has ended is no error"
     assert (await world.http.post("/api/v1/experiments/2/kill")).status_code == 409
+
+
+async def test_an_event_that_is_ahead_of_the_views_is_missed_by_no_rule(
+    world: Around, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The views are held up while a rule that asks for a label hears of a new experiment, of which they know nothing yet."""
+    app, seen, asked = automation.App("mine"), [], asyncio.Event()
+    reached = Gateway.reached
+
+    async def spied(gateway: Gateway, position: int) -> None:
+        asked.set()
+        await reached(gateway, position)
+
+    monkeypatch.setattr(Gateway, "reached", spied)
+
+    @app.on("ExperimentSubmitted", labels=["nightly"])
+    async def labelled(event: automation.Event[ExperimentSubmitted], cluster: AsyncClient) -> None:
+        assert event.experiment_id is not None
+        seen.append((await cluster.get_experiment(event.experiment_id)).id)
+
+    holding = await asyncpg.connect(database.url)
+    try:
+        async with world.running(app), asyncio.timeout(SECONDS_MAX):
+            held = holding.transaction()
+            await held.start()
+            await holding.execute("LOCK TABLE experiments IN EXCLUSIVE MODE")
+            await world.submitted(1, NIGHTLY)
+            assert (await world.http.get("/api/v1/experiments/1")).status_code == 404
+            await asked.wait()
+            await held.rollback()
+            await world.until(lambda view: at(view, "labelled")["behind"] == 0)
+    finally:
+        await holding.close()
+    assert seen == [1]
+
+
+async def test_an_answer_knows_the_position_that_is_asked_for(world: Around) -> None:
+    await world.submitted(1)
+    head = (await world.get("/status"))["head"]
+    for position, status in ((str(head), 200), (str(head + 1), 503), ("-1", 400), ("1.0", 400), ("", 200)):
+        answer = await world.http.get("/api/v1/experiments/1", headers={"Tenuto-At-Least": position})
+        assert answer.status_code == status, position
+    stranger = {"Tenuto-At-Least": str(head + 1), "Authorization": "Bearer no"}
+    assert (await world.http.get("/api/v1/experiments/1", headers=stranger)).status_code == 401, "at once"
 
 
 KILLED = """

@@ -58,7 +58,7 @@ from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import ADMIN, State, Token
 
 VIEWS_SECONDS_MAX = 2.0
-"""Longest wait for the views to show what was just recorded; then the answer is sent anyway."""
+"""Longest wait for the views to show what was just recorded; then the answer is sent anyway, unless who asks cannot use it."""
 COMMIT_SECONDS_MAX = 10.0
 """A commit takes milliseconds; people and programs should not wait longer to hear that it did not come."""
 UNCERTAIN = (
@@ -244,6 +244,16 @@ class Gateway:
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):
                     await self.views_reached(events[-1].position)
         return tuple(event for event in events if event.type not in _NOTICES)
+
+    async def reached(self, position: int) -> None:
+        """Returns when state and views have all events up to a position. Raises DoorError where they do not in time."""
+        try:
+            async with asyncio.timeout(VIEWS_SECONDS_MAX):
+                await self.loop.wait_position(position)
+                await self.views_reached(position)
+        except TimeoutError:
+            behind = f"What is shown here has not reached position {position} of the log"
+            raise DoorError("unavailable", f"{behind}; ask again in a few seconds.") from None
 
     async def up_to_date(self) -> None:
         """Returns when the views show all that is recorded by now, so that whoever has seen an experiment end in the events

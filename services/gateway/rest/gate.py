@@ -42,6 +42,8 @@ QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
+AT_LEAST = "Tenuto-At-Least"
+"""Position of the log that the answer has to know: whoever read an event from the log may be ahead of the views."""
 _PLAIN_ID = re.compile(r"[0-9]{1,19}")
 
 
@@ -94,6 +96,7 @@ class Gate:
         _check_path(scope)
         _check_id(found)
         if rule.where is not Where.OPEN:
+            await self._reached(_header(scope, AT_LEAST.lower().encode()))
             await self._check_right(rule, found)
         _check_query(scope["query_string"], self._parameters.get(route.replace(":path}", "}"), frozenset()))
         return route
@@ -120,6 +123,13 @@ class Gate:
             _keep_pace(self._tokens_pace, shown.token_hash, f"the token {shown.id} of {user}")
             _keep_pace(self._users_pace, user, user)
         return user
+
+    async def _reached(self, position: str) -> None:
+        """Before any look, also for whose the experiment is. Raises DoorError."""
+        if position and not _PLAIN_ID.fullmatch(position):
+            raise DoorError("invalid", f"{AT_LEAST} is '{visible(position)}', but must be a log position.", AT_LEAST)
+        if position:
+            await self._gateway.reached(int(position))
 
     def _check_stranger(self, scope: Scope) -> None:
         address = str((scope.get("client") or ("",))[0])

@@ -13,7 +13,7 @@ from tenuto.services.gateway.rest.paging import TOTAL_HEADER
 
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-SENT = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID")
+SENT = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Tenuto-At-Least")
 SHOWN = ("ETag", "Link", "Retry-After", MORE_HEADER, TOTAL_HEADER, "Deprecation", "Sunset")
 PREFLIGHT_SECONDS = 600
 

@@ -1,4 +1,5 @@
-"""The client that a handler is given: what it changes is changed once, however often the event is handled."""
+"""The client that a handler is given: what it changes is changed once, however often the event is handled, and what it reads is
+at least as new as the event."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from tenuto.client import AsyncClient
-from tenuto.client.messages import Page, Request, Upload
+from tenuto.client.messages import AT_LEAST_HEADER, Page, Request, Upload
 from tenuto.schemas.ids import name_id
 
 KEYED = frozenset({"POST", "PATCH"})
@@ -22,14 +23,27 @@ def call_key(app: str, rule: str, event_id: str, number: int) -> str:
     return str(name_id("automation", app, rule, event_id, str(number)))
 
 
-class Cluster(AsyncClient):
-    """For one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule, event
-    and the number of the call, so the next attempt repeats its calls without harm."""
+class AsOf(AsyncClient):
+    """Answers know the log up to a position. Events come from the log itself, or from the bus, and may be ahead of what the
+    gateway shows: without this, an experiment may not be there yet whose event is."""
 
-    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str) -> None:
+    def __init__(self, base: AsyncClient, position: int) -> None:
         # As `base`, whose connections it uses: making a client of httpx for each event would take longer than most calls.
         self.target, self._transport = base.target, base._transport
         self._patience_seconds, self._notice, self._answered = base._patience_seconds, base._notice, base._answered
+        self._position = position
+
+    async def _once(self, request: Request) -> Page:
+        headers = {**request.headers, AT_LEAST_HEADER: str(self._position)}
+        return await super()._once(dataclasses.replace(request, headers=headers))
+
+
+class Cluster(AsOf):
+    """For one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule, event
+    and the number of the call, so the next attempt repeats its calls without harm."""
+
+    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str, position: int) -> None:
+        super().__init__(base, position)
         self._cause = (app, rule, event_id)
         self._calls = 0
 
@@ -68,8 +82,8 @@ class NotMade(Exception):
 class DryCluster(Cluster):
     """Answers reads as the cluster does; records what would change something, and answers as if it had happened."""
 
-    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str) -> None:
-        super().__init__(base, app, rule, event_id)
+    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str, position: int) -> None:
+        super().__init__(base, app, rule, event_id, position)
         self.calls: list[Call] = []
 
     async def submit(

@@ -37,7 +37,7 @@ async def replay(app: App, client: AsyncClient, after: int, upto: int | None = N
             for rule in app.rules.values():
                 if not await concerns(rule, told, labels):
                     continue
-                cluster, end = DryCluster(client, app.name, rule.name, told["id"]), ""
+                cluster, end = DryCluster(client, app.name, rule.name, told["id"], told["position"]), ""
                 try:
                     event = Event.of(told)
                     async with asyncio.timeout(rule.timeout_seconds):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tenuto.automation.app import Park, Rule
-from tenuto.automation.cluster import Cluster
+from tenuto.automation.cluster import AsOf, Cluster
 from tenuto.automation.events import Event
 from tenuto.automation.ledger import Ledger, Retry
 from tenuto.automation.window import Told, Window, page
@@ -33,12 +33,13 @@ class Labels:
         self._client = client
         self._known: OrderedDict[int, tuple[float, frozenset[str]]] = OrderedDict()
 
-    async def of(self, experiment_id: int) -> frozenset[str]:
-        """None that is asked for is missing where the experiment was deleted. Raises ClientError."""
+    async def of(self, experiment_id: int, position: int) -> frozenset[str]:
+        """As of an event's position: before it, the experiment may not be there. Empty where it was deleted. Raises ClientError,
+        and Away where the cluster does not know that position yet."""
         found = self._known.get(experiment_id)
         if found is None or time.monotonic() - found[0] > LABELS_SECONDS:
             try:
-                view = await self._client.get(f"/experiments/{experiment_id}")
+                view = await AsOf(self._client, position).get(f"/experiments/{experiment_id}")
                 labels = frozenset(view.get("labels") or view["config"].get("labels") or ())
             except Refused as error:
                 if error.word not in ("not_found", "gone"):
@@ -55,7 +56,7 @@ async def concerns(rule: Rule, told: Told, labels: Labels) -> bool:
     experiment_id = int(correlation) if correlation.isdecimal() else None
     if not rule.wants(told["type"], experiment_id):
         return False
-    return not rule.labels or (experiment_id is not None and rule.labels <= await labels.of(experiment_id))
+    return not rule.labels or (experiment_id is not None and rule.labels <= await labels.of(experiment_id, told["position"]))
 
 
 class HandlerThread:
@@ -177,7 +178,7 @@ class RuleRunner:
         """The error; None: it is handled."""
         try:
             event = Event.of(told)
-            cluster = Cluster(self._thread.client, self._app, self._rule.name, event.id)
+            cluster = Cluster(self._thread.client, self._app, self._rule.name, event.id, event.position)
             async with asyncio.timeout(self._rule.timeout_seconds):
                 await self._thread.call(self._rule.handler(event, cluster))  # type: ignore[arg-type]
         except TimeoutError:

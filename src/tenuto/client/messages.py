@@ -20,6 +20,8 @@ AWAY_STATUSES = frozenset({429, 502, 503, 504})
 MORE_HEADER = "Tenuto-More"
 """Of a page that was full, by number or by bytes."""
 LINK_HEADER = "Link"
+AT_LEAST_HEADER = "Tenuto-At-Least"
+"""Position of the log that an answer has to know. Without it an answer may be a moment older than the newest event."""
 AFTER_HEADER = "Retry-After"
 TOLD_401 = (b'"expired"', b'"wrong_password"', b'"sso_refused"')
 """Codes of a refusal whose sentence says more than that the token is wrong."""
