@@ -119,7 +119,7 @@ def test_a_parent_that_is_killed_in_the_middle_of_the_start(user: User, forks: i
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    (tmp_path / "sitecustomize.py").write_text("import os, sys\n'preload' in str(sys.orig_argv) and os._exit(3)\n")
+    (tmp_path / "sitecustomize.py").write_text("import os, sys\n'tenuto.embedded.preload' in sys.orig_argv and os._exit(3)\n")
     return tmp_path
 
 

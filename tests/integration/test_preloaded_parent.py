@@ -254,7 +254,9 @@ async def test_a_parent_that_was_stopped_is_not_waited_for(started: Started) -> 
 async def test_a_parent_that_cannot_import_is_given_up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenuto.embedded.starting.is_forkable", lambda spec: True)
     (layout.root / "site").mkdir()
-    (layout.root / "site/sitecustomize.py").write_text("import os, sys\n'preload' in str(sys.orig_argv) and os._exit(3)\n")
+    (layout.root / "site/sitecustomize.py").write_text(
+        "import os, sys\n'tenuto.embedded.preload' in sys.orig_argv and os._exit(3)\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(layout.root / "site"))
     started = Started(layout)
     try:

@@ -168,7 +168,8 @@ def _become(job: Job, generators: list[random.Random]) -> None:
 
 
 def _run(module: str, control: socket.socket) -> None:
-    sys.modules.pop(module, None)  # it runs as __main__, as with `python -m`; an import would find another one
+    if not hasattr(sys.modules.get(module), "__path__"):
+        sys.modules.pop(module, None)  # it runs as __main__, as with `python -m`; runpy warns if it was imported before
     code: object = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

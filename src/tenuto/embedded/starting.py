@@ -15,7 +15,7 @@ from tenuto.embedded.preloaded_parent import Forked, PreloadedParent
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 
-READY_SECONDS_MAX = 30.0
+READY_SECONDS_MAX = 60.0
 """Longest wait for the parent's imports. They take two seconds of a processor; only a machine without any to spare takes as long,
 or one whose disk hangs, and then interpreters of their own would not be faster."""
 STOPPED_LOOK_SECONDS = 1.0
@@ -58,7 +58,7 @@ class Starter:
 
     def begin(self) -> None:
         """Starts the parent, which imports while the servers start."""
-        if self._preload and not hasattr(os, "pidfd_open"):
+        if self._preload and not _told_of_ends():
             self._unusable = "this system does not tell of the end of a process that is no child"
         elif self._preload:
             self._keeping = asyncio.create_task(self._keep())
@@ -186,3 +186,12 @@ class Starter:
         self._notify()
         code = await asyncio.shield(parent.ended)
         return (f"signal {-code}" if code < 0 else f"exit code {code}"), parent.ready.is_set()
+
+
+def _told_of_ends() -> bool:
+    """False on other systems than Linux, with an old kernel, and in a container that may not ask."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
