@@ -21,6 +21,7 @@ import pytest
 
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
+from tenuto.embedded.postgres_home import HOME_VARIABLE
 from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
 from tests.support.live_cluster import COLD
 
@@ -44,9 +45,9 @@ class User:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_") or name == HOME_VARIABLE}
         # Nothing is trained here; one test has warm workers, to see that they end, too.
-        self.environment |= {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
+        self.environment = kept | {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -147,6 +148,42 @@ def test_everything_that_is_killed_comes_back_and_down_needs_no_supervisor(user:
     assert user.run("agent", "ls").returncode == 0  # the services go on without it
     user.ok("down")
     assert not any(alive(process["pid"]) for process in state["processes"].values())
+
+
+CONFIG = "name: a\nentrypoint: train.py\nsearcher: {name: single, metric: a, max_length: {batches: 9}}\n"
+SCRIPT = """
+import os, pathlib, tempfile, time
+pathlib.Path(tempfile.gettempdir(), "forgotten").touch()
+print("TMPDIR", tempfile.gettempdir(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_nothing_is_left_in_the_temporary_directory(user: User, tmp_path: Path, killed: bool) -> None:
+    """Of a data directory that is too deep for sockets. `killed`: all of it at once, and then it is started again."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(SCRIPT)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    with tempfile.TemporaryDirectory(prefix="t-") as temporary:
+        deep = user.directory / ("deep" * 20)
+        user.directory = deep
+        user.environment |= {"TENUTO_DATA_DIRECTORY": str(deep), "TMPDIR": temporary}
+        try:
+            user.ok("up", "-d", "--cpu-slots", "1", "--port", str(choose_port(REST_PORTS)))
+            user.ok("exp", "create", str(tmp_path / "config.yaml"), str(tmp_path / "code"))
+            user.wait_status(lambda _: any(Path(temporary).glob("tenuto-*/tmp/*/forgotten")))
+            assert list(Path(temporary).glob("tenuto-*/agent.sock"))
+            if killed:
+                os.kill(json.loads((deep / "cluster.json").read_text())["supervisor_pid"], signal.SIGKILL)
+                for process in marked_processes(Layout(deep.resolve())):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                assert os.listdir(temporary) != []
+                user.ok("up", "-d", "--cpu-slots", "1")
+        finally:
+            user.run("down")
+        assert os.listdir(temporary) == []
 
 
 def test_a_taken_port(user: User) -> None:

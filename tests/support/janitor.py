@@ -1,7 +1,7 @@
 """Processes that a process of tests has started, itself or by others: found, and ended.
 
-Each inherits a variable with the number and the start of that process, by which it is found. Processes in containers do not; they
-are found by the directory that their files are in.
+Each inherits a variable with the number and the start of that process, by which it is found. One that is started without it has
+some other variable with a path below the temporary directory of that process; and one in a container has its root there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ ROUNDS_MAX = 100
 PAUSE_SECONDS = 0.1
 GENTLE_ROUNDS_MAX = 50
 """Rounds in which PostgreSQL may end by itself, and remove its shared memory, which would stay in the kernel."""
-_NAME = "TENUTO_TESTS_OF_"
+_NAME = "TESTS_OF_"
+"""Not a name of Tenuto's own: tests of the command line drop all of those."""
+_PLACES = (b"PWD=", b"OLDPWD=")
+"""Variables of whoever looks at the files of a test in a shell."""
 _PARENT, _STARTED = 1, 19
 """Fields of /proc/PID/stat, counted from the process state."""
 
@@ -107,10 +110,10 @@ def end(owner: Owner, directory: Path, besides: Iterable[int] = ()) -> None:
     memory: set[Path] = set()
     spared = {os.getpid(), *besides}
     for number in range(ROUNDS_MAX):
-        found = {*processes_of(owner.pid, owner.started), *_in_containers(directory)} - spared
+        found = {*processes_of(owner.pid, owner.started), *_naming(directory), *_in_containers(directory)} - spared
         if not found:
             break
-        memory |= {path for pid in found for path in _memory_of(pid)}
+        memory |= {path for pid in found for path in memory_of(pid)}
         servers = {pid for pid in found if _is_postmaster(pid)}
         for pid in found - _below(servers) if number < GENTLE_ROUNDS_MAX else found:
             with contextlib.suppress(ProcessLookupError):
@@ -121,16 +124,30 @@ def end(owner: Owner, directory: Path, besides: Iterable[int] = ()) -> None:
         path.unlink(missing_ok=True)
 
 
-def _marked() -> Iterator[tuple[int, dict[str, str]]]:
-    """Processes with their marks."""
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            entries = path.read_bytes().split(b"\0")
+            yield int(path.parent.name), path.read_bytes().split(b"\0")
         except OSError:  # it has ended, or is another user's
             continue
+
+
+def _naming(directory: Path) -> set[int]:
+    """Processes with a variable that has a path below the directory, or the directory itself."""
+    path = os.fsencode(directory)
+    return {
+        pid
+        for pid, entries in _environments()
+        if any(f"{directory}/".encode() in entry or entry.endswith(path) for entry in entries if not entry.startswith(_PLACES))
+    }
+
+
+def _marked() -> Iterator[tuple[int, dict[str, str]]]:
+    """Processes with their marks."""
+    for pid, entries in _environments():
         marks = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(_NAME.encode())]
         if marks:
-            yield int(path.parent.name), {name: value for name, _, value in marks}
+            yield pid, {name: value for name, _, value in marks}
 
 
 def _in_containers(directory: Path) -> set[int]:
@@ -181,10 +198,10 @@ def _name(pid: int) -> str:
 
 def mapped() -> set[Path]:
     """Files in shared memory that any process has mapped."""
-    return {path for item in Path("/proc").glob("[0-9]*") for path in _memory_of(int(item.name))}
+    return {path for item in Path("/proc").glob("[0-9]*") for path in memory_of(int(item.name))}
 
 
-def _memory_of(pid: int) -> Iterator[Path]:
+def memory_of(pid: int) -> Iterator[Path]:
     """Files in shared memory that a process has mapped."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PREFIX = "tests-"
 OWNER, OUTSIDE = "owner", "outside"
 """Files in it: the process that it belongs to, and what was made elsewhere."""
-RUN = "TENUTO_TESTS_DIRECTORY"
+RUN = "TESTS_DIRECTORY"
 """Variable with the process and the directory of the run, for processes of `pytest -n`."""
 WORKER = "PYTEST_XDIST_WORKER"
 CGROUPS = Path("/sys/fs/cgroup")
