@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -188,6 +190,29 @@ async def test_the_agents_own_directory_goes_with_its_job(bench: SlurmBench, mon
     monkeypatch.setattr(module.SlurmProvisioner, "_jobs", lambda self: _none())
     await other.start([order("gpus-2")])
     assert not place.exists()
+
+
+async def test_a_job_removes_what_killed_ones_of_its_user_left_on_the_machine(bench: SlurmBench) -> None:
+    setup = bench.directory / "setup.sh"
+    setup.write_text(f"export TMPDIR={bench.directory}\n")
+    left, locked, named, elsewhere, other = (bench.directory / f"tenuto-{os.getuid()}-gpus-9-{number}" for number in range(1, 6))
+    for path in (left, locked, named, elsewhere, other):
+        (path / "runs").mkdir(parents=True)
+        (path / "job.lock").write_text("another-machine\n" if path == elsewhere else f"{os.uname().nodename}\n")
+    (other / "job.lock").unlink()
+    worker = await asyncio.create_subprocess_exec("sleep", "600", env={**os.environ, "TENUTO_RUN": f"{named}:1-1-1"})
+    try:
+        with (locked / "job.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            provisioner = bench.with_settings({"setup": str(setup)})
+            await provisioner.start([order()])
+            [node] = await until(provisioner, "running")
+            await until_printed(provisioner, node, "TENUTO_AGENT_ID")
+    finally:
+        worker.kill()
+        await worker.wait()
+    assert not left.exists()
+    assert all(path.exists() for path in (locked, named, elsewhere, other))
 
 
 async def test_a_job_that_is_ended_while_it_runs_ends_its_agent(bench: SlurmBench) -> None:

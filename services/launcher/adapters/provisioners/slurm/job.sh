@@ -25,7 +25,27 @@ eval "$said"
 set +a
 unset said
 
-place=${TMPDIR:-/tmp}/tenuto-$(id -u)-$node-$SLURM_JOB_ID
+# The agent's directory has a lock, which this shell and the agent hold. What a job left that was killed is removed by the user's
+# next one on this machine, if no process names it any more (a worker may outlive its agent); the file says whose machine it was.
+ours=${TMPDIR:-/tmp}/tenuto-$(id -u)
+place=$ours-$node-$SLURM_JOB_ID
+if command -v flock >/dev/null; then
+    for lock in "$ours"-*/job.lock; do
+        left=${lock%/job.lock}
+        if [ ! -O "$lock" ] || [ "$(cat -- "$lock" 2>/dev/null)" != "$(uname -n)" ]; then continue; fi
+        (
+            flock --nonblock 9 || exit 0
+            if ! grep -qszF -- "=$left" /proc/[0-9]*/environ; then rm -rf -- "$left"; fi
+        ) 9<"$lock" || true
+    done
+    while true; do
+        mkdir -p -m 700 -- "$place"
+        exec 9>"$place/job.lock"
+        flock 9
+        if [ -e "$place/job.lock" ]; then break; fi # else another job has just removed it
+    done
+    uname -n >&9
+fi
 export TENUTO_AGENT_DIRECTORY=$place
 export TENUTO_AGENT_LABELS=${TENUTO_AGENT_LABELS:+$TENUTO_AGENT_LABELS,}slurm_job=$SLURM_JOB_ID
 
@@ -53,7 +73,7 @@ fi
 # What Slurm tells a job would mislead trials: libraries take each process for a task of the job. CUDA_VISIBLE_DEVICES stays.
 for variable in ${!SLURM_*} ${!SLURMD_*} ${!SBATCH_*}; do unset "$variable"; done
 
-# This shell stays, to remove the agent's directory: no other job ever has this name, so nobody else would.
+# This shell stays, to remove the agent's directory: no other job ever has this name.
 "$python" -m tenuto.cli.main agent run --name "$node" &
 agent=$!
 trap 'kill -TERM "$agent" 2>/dev/null || true' TERM
