@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO, LiveCluster
+from tests.support.live_cluster import ROOT, LiveCluster, tenuto
 from tests.support.ports import closed_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -70,9 +70,7 @@ class User:
 
     def run(self, *arguments: str | Path, **environment: str) -> str:
         """Output of a command that must fail, without a traceback."""
-        command = [str(TENUTO), *map(str, arguments)]
-        variables = self.cluster.environment | environment
-        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=COMMAND_SECONDS_MAX, check=False)
+        done = tenuto(arguments, self.cluster.environment | environment)
         assert done.returncode == 1, done
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout + done.stderr
@@ -183,9 +181,7 @@ def waits(user: User, resources: str) -> str:
 def removed_user(user: User) -> str:
     token = user.cluster.json("user", "create", "olga")["token"]
     config = user.config(("max_restarts: 0", "max_restarts: 0\nresources: {pool: gpus}"))
-    command = [str(TENUTO), "exp", "create", str(config), str(MODEL), "--json"]
-    as_olga = user.cluster.environment | {"TENUTO_TOKEN": token}
-    made = subprocess.run(command, capture_output=True, text=True, env=as_olga, timeout=COMMAND_SECONDS_MAX, check=True)
+    made = user.cluster.cli("exp", "create", config, MODEL, "--json", more={"TENUTO_TOKEN": token})
     user.cluster.cli("user", "rm", "olga")
     said = user.run("user", "create", "olga")
     user.cluster.cli("exp", "kill", str(json.loads(made.stdout)["id"]))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,6 +19,7 @@ import psutil
 from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
+from tests.support import commands
 
 ROOT = Path(__file__).parents[2]
 TENUTO = Path(sys.executable).with_name("tenuto")
@@ -38,6 +39,21 @@ COLD = {"TENUTO_WARM_ENVIRONMENTS_MAX": "0"}
 a processor."""
 Done = subprocess.CompletedProcess[str]
 T = TypeVar("T")
+
+
+def tenuto(
+    args: Sequence[str | Path],
+    environment: Mapping[str, str],
+    seconds_max: float = COMMAND_SECONDS_MAX,
+    inside: Sequence[str] = (),
+) -> Done:
+    """A command to its end. Started as a user does where it starts processes that stay, or runs a user's code, for which nothing
+    may be imported ahead. All others are forked from a process that has imported them."""
+    words = [*map(str, args)]
+    if words[0] in ("up", "down", "search", "automation") or "--local" in words or inside:
+        command = [*inside, str(TENUTO), *words]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds_max, check=False)
+    return commands.run(words, environment, seconds_max)
 
 
 class Node:
@@ -78,14 +94,7 @@ class LiveCluster:
         more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """`more`: variables of this command alone."""
-        done = subprocess.run(
-            [*(self._inside if args[0] == "up" else ()), str(TENUTO), *map(str, args)],
-            capture_output=True,
-            text=True,
-            env=self.environment | dict(more or {}),
-            timeout=seconds_max,
-            check=False,
-        )
+        done = tenuto(args, self.environment | dict(more or {}), seconds_max, self._inside if args[0] == "up" else ())
         if check and done.returncode != 0:
             raise AssertionError(f"tenuto {' '.join(map(str, args))} left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
         return done

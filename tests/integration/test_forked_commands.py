@@ -1,0 +1,60 @@
+"""Commands that tests have forked say and do what the same commands do that a user starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import commands
+from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO
+
+CONFIG = ROOT / "tests" / "e2e" / "models" / "regression" / "config.yaml"
+
+
+def seen(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--version",),
+        ("exp", "--help"),
+        ("exp", "ls"),
+        ("exp", "create", "nothing.yaml", "."),
+        ("no-such-command",),
+        ("exp", "create", str(CONFIG), "--no-such-option"),
+    ],
+    ids=["version", "help", "no cluster", "no file", "no command", "no option"],
+)
+def test_it_says_what_a_started_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(tmp_path / "nothing"), "COLUMNS": "61"}
+    environment = {name: value for name, value in environment.items() if name not in ("TENUTO_URL", "TENUTO_TOKEN")}
+    command = [str(TENUTO), *words]
+    started = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=COMMAND_SECONDS_MAX,
+        check=False,
+    )
+    assert started.stdout + started.stderr
+    assert seen(commands.run(words, environment, COMMAND_SECONDS_MAX)) == seen(started)
+
+
+def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    fifo = tmp_path / "config.yaml"
+    os.mkfifo(fifo)  # reading it takes until somebody writes
+    with pytest.raises(subprocess.TimeoutExpired):
+        commands.run(("exp", "create", str(fifo), str(tmp_path)), os.environ, 0.5)
+    assert commands.run(("--version",), os.environ, COMMAND_SECONDS_MAX).returncode == 0
+    [server] = [child for child in psutil.Process().children() if str(commands.SERVER) in child.cmdline()]
+    psutil.wait_procs(server.children(), timeout=COMMAND_SECONDS_MAX)
+    assert server.children() == []
