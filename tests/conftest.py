@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import tempfile
 import warnings
@@ -19,7 +20,7 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tests.support import litter, real_parts
+from tests.support import litter, real_parts, running_order
 from tests.support.docker_daemon import Daemon, daemon
 from tests.support.kubernetes_real import RealKubernetes, real_kubernetes
 from tests.support.s3_server import S3Server
@@ -47,7 +48,22 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = real_parts.slowest_first(items)
+    items[:] = running_order.slowest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return running_order.Mixed(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    running_order.configure(config)
+
+
+def pytest_collection_finish() -> None:
+    """All modules of tests and what they import stay to the end: no collection of garbage needs to look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

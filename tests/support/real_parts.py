@@ -5,17 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 REQUIRED = "TENUTO_REAL_PARTS"
 """`required`: the packages were installed, so nothing of them may be missing."""
-FIRST = ("e2e", "security", "integration", "simulation", "contract")
-"""Directories whose files take longest. They begin first, so that at the end no file of minutes runs alone."""
 
 
 def check(item: pytest.Item) -> None:
@@ -34,9 +28,3 @@ def package(name: str) -> None:
     reads all modules, and few processes run the tests of one framework, whose import takes seconds."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed.", allow_module_level=True)
-
-
-def slowest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The same order within each directory, which is random."""
-    ranks = {name: rank for rank, name in enumerate(FIRST)}
-    return sorted(items, key=lambda item: ranks.get(item.path.parent.name, len(FIRST)))
