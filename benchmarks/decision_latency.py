@@ -1,6 +1,6 @@
 """Decision latency: from a worker's validation published on the bus to the searcher's next event committed.
 
-    python benchmarks/decision_latency.py [--decisions 300]
+    python benchmarks/decision_latency.py [--decisions 300] [--rounds 200]
 
 Real PostgreSQL, NATS, relay, tracker and searcher, each a process of its own, at rest: one validation at a time. The path is
 ingress -> tracker decides, commits -> relay publishes -> searcher decides, commits -> this program is notified and reads.
@@ -24,12 +24,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import nats
+from figures import arguments, figure
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.migrations import migrate
+from tenuto.kernel.report_tokens import ReportTokens, load_report_tokens
 from tenuto.schemas import reports, subjects
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
@@ -43,6 +45,8 @@ from tenuto.schemas.events.trial import TrialProgressed
 AGENT, SPOOL = "bench", "spool"
 REST_SECONDS = 0.03
 """Between decisions: the system is idle again."""
+DECISION_SECONDS_MAX = 60.0
+"""A refused report is never decided on. The tracker logs why, and this ends with an error instead of a hang."""
 PROCESSES = ("tenuto.kernel.relay", "tenuto.services.tracker", "tenuto.services.searcher")
 
 
@@ -78,7 +82,7 @@ class Watcher:
             await anext(self._watch)
 
 
-async def measure(log: PostgresEventLog, bus: nats.NATS, decisions: int) -> list[float]:
+async def measure(log: PostgresEventLog, bus: nats.NATS, tokens: ReportTokens, decisions: int) -> list[float]:
     js = bus.jetstream()
     watcher = Watcher(log)
     await log.append(Append([new_event(submission(decisions + 1), "user:bench")]))
@@ -101,15 +105,17 @@ async def measure(log: PostgresEventLog, bus: nats.NATS, decisions: int) -> list
         headers = {
             reports.HEADER_AGENT: AGENT, reports.HEADER_SPOOL: SPOOL,
             reports.HEADER_SEQUENCE: str(sequence), reports.HEADER_KIND: report.kind,
+            reports.HEADER_TOKEN: tokens.token(AGENT, allocation),
         }  # fmt: skip
         begun = time.perf_counter()
         await js.publish(subjects.ingress("tracker", AGENT), report.to_json(), headers=headers)
-        _, ended = await watcher.until({"TrialStopped"})
+        async with asyncio.timeout(DECISION_SECONDS_MAX):
+            _, ended = await watcher.until({"TrialStopped"})
         latencies.append(ended - begun)
     return latencies
 
 
-async def reference(log: PostgresEventLog, bus: nats.NATS, rounds: int = 200) -> dict[str, float]:
+async def reference(log: PostgresEventLog, bus: nats.NATS, rounds: int) -> dict[str, float]:
     """Median seconds of one JetStream publish (acknowledged) and of one append of one event."""
     js = bus.jetstream()
     publishes, appends = [], []
@@ -129,7 +135,7 @@ def start(module: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", module], env=environment)
 
 
-async def main(decisions: int) -> None:
+async def main(decisions: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
         directory = Path(name)
         directory.chmod(0o711)
@@ -145,8 +151,8 @@ async def main(decisions: int) -> None:
         try:
             log = await PostgresEventLog.connect(postgres.url)
             bus = await nats.connect(server.url)
-            latencies = sorted(await measure(log, bus, decisions))
-            base = await reference(log, bus)
+            latencies = sorted(await measure(log, bus, await load_report_tokens(log.pool), decisions))
+            base = await reference(log, bus, rounds)
             await bus.close()
             await log.close()
         finally:
@@ -168,9 +174,13 @@ async def main(decisions: int) -> None:
         "p50_over_two_publishes_and_two_appends": round(p50 / made_of, 2),
     }
     print(json.dumps(result, indent=1))
+    figure("decision, p50", p50 * 1e3, "ms", beside="two publishes and two appends", of=made_of * 1e3)
+    figure("decision, p99", p99 * 1e3, "ms", beside="two publishes and two appends", of=made_of * 1e3)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--decisions", type=int, default=300)
-    asyncio.run(main(parser.parse_args().decisions))
+    parser.add_argument("--rounds", type=int, default=200, help="of the reference")
+    given = arguments(parser, decisions=3, rounds=10)
+    asyncio.run(main(given.decisions, given.rounds))
