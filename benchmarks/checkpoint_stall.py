@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from figures import figure, parse
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -192,9 +193,14 @@ def main() -> None:
     parser.add_argument("--state-mb", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured (default: here)")
-    options = parser.parse_args()
+    options = parse(parser, state_mb=4, rounds=1)
     with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
-        print(json.dumps(measure(Bench(Path(name), options.state_mb), options.rounds), indent=1))
+        found = measure(Bench(Path(name), options.state_mb), options.rounds)
+    print(json.dumps(found, indent=1))
+    for peer, key in (("torch.save with fsync", "with fsync"), ("torch.save without", "without")):
+        theirs, percent = found[f"torch.save {key}, ms"], found[f"stall, % of torch.save {key}"]
+        bar = "ratio at most 0.1"
+        figure("stall of the training thread", found["stall, ms"], "ms", beside=peer, of=theirs, ratio=percent / 100, bar=bar)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 1. One file of 1 GiB: our save (hash, upload, manifest) against the client's own multipart upload of the same file, turn by turn.
 2. 1,000 files of 100 KiB: our save against the same client, one file at a time, turn by turn.
    Beside the rates: processor seconds of client and server together, which other processes on the machine disturb less.
-3. Peak resident memory of a process that saves 64 MiB, 256 MiB and 1 GiB, above what it has before it saves.
+3. Peak resident memory of a process that saves 64 MiB, 256 MiB and 1 GiB (parts of --size-mib), above what it has before it
+   saves.
 4. The same save into a directory, against copying the files and fsync.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
+from figures import figure, parse
 from minio import Minio
 
 from tenuto.kernel.storage import checkpoints
@@ -211,7 +213,7 @@ def main() -> None:
     parser.add_argument("--server-directory", type=Path, help="where the server keeps its files, such as /dev/shm")
     parser.add_argument("--save", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser, rounds=1, size_mib=2, files=3)
     if options.save:
         save_and_measure(options.save, options.port)
         return
@@ -220,11 +222,30 @@ def main() -> None:
         for title, work in (
             ("one file", lambda: large_file(made, root / "large", options.size_mib, options.rounds)),
             ("many files", lambda: small_files(made, root / "small", options.files, options.rounds)),
-            ("memory", lambda: memory(made, root / "memory", [64, 256, options.size_mib])),
+            ("memory", lambda: memory(made, root / "memory", sorted({max(1, options.size_mib // n) for n in (16, 4, 1)}))),
             ("directory", lambda: into_a_directory(root / "directory", options.size_mib, options.rounds)),
         ):
             if options.only in (None, title):
-                print(json.dumps({title: {key: round(value, 2) for key, value in work().items()}}), flush=True)
+                found = work()
+                print(json.dumps({title: {key: round(value, 2) for key, value in found.items()}}), flush=True)
+                tell(title, found)
+
+
+def tell(title: str, found: dict[str, float]) -> None:
+    match title:
+        case "one file":
+            peer, own, ratio, bar = found["client_mib_per_s"], found["own_mib_per_s"], found["ratio"], "ratio at least 0.8"
+            figure("save of one file", own, "MiB/s", beside="multipart upload of the client", of=peer, ratio=ratio, bar=bar)
+        case "many files":
+            peer, own, ratio = found["one_at_a_time_files_per_s"], found["own_files_per_s"], found["ratio"]
+            bar = "ratio at least 3"
+            figure("save of many files", own, "files/s", beside="the client, one at a time", of=peer, ratio=ratio, bar=bar)
+        case "memory":
+            for name, peak in found.items():
+                figure(name.replace("_", " "), peak, "MiB")
+        case "directory":
+            peer = found["copy_and_fsync_mib_per_s"]
+            figure("save into a directory", found["own_mib_per_s"], "MiB/s", beside="copy and fsync", of=peer)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import asyncpg
 import numpy
 import psutil
 from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+from figures import figure, parse
 
 from tenuto.client import Client, Target
 from tenuto.client.messages import Upload, submission
@@ -34,6 +35,8 @@ CONFIG = {
 }
 MODEL_FILES = 20
 POINTS_OF_A_TRIAL = 250_000
+PAGES_MAX, PAGE_POINTS = 2, 50_000
+"""Of points in JSON: what all would take is reckoned from these."""
 
 
 def main() -> None:
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--submissions", type=int, default=30)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
+    options = parse(parser, submissions=1, points=1_000, repeats=1)
     with directory_for_cluster() as directory:
         model = directory / "model"
         model.mkdir()
@@ -51,8 +54,7 @@ def main() -> None:
         cluster = EmbeddedCluster(directory, model, {})
         with up(cluster, 1):
             target = Target.find(str(cluster.root))
-            submissions(target, model, options.submissions)
-            points(cluster, target, options.points, options.repeats)
+            points(cluster, target, submissions(target, model, options.submissions), options.points, options.repeats)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -61,7 +63,8 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def submissions(target: Target, model: Path, count: int) -> None:
+def submissions(target: Target, model: Path, count: int) -> int:
+    """Returns the id of an experiment."""
     client = Client(target)
     archive = io.BytesIO()
     packed = pack(model, archive, 100 << 20)
@@ -77,8 +80,8 @@ def submissions(target: Target, model: Path, count: int) -> None:
         assert connection.getresponse().status == 201
         connection.close()
 
-    def whole() -> None:
-        client.create_experiment(CONFIG, model)
+    def whole() -> int:
+        return client.create_experiment(CONFIG, model).id
 
     bare(), whole()
     taken: dict[str, list[float]] = {"bare HTTP call": [], "create_experiment": []}
@@ -89,40 +92,45 @@ def submissions(target: Target, model: Path, count: int) -> None:
     for name, seconds in medians.items():
         print(f"submit, {name}: {seconds * 1e3:.1f} ms")
     ratios = [b / a for a, b in zip(taken["bare HTTP call"], taken["create_experiment"], strict=True)]
-    ratio = medians["create_experiment"] / medians["bare HTTP call"]
-    print(f"submit, ratio: {ratio:.2f} (median of pairs {statistics.median(ratios):.2f})")
+    own, peer = medians["create_experiment"], medians["bare HTTP call"]
+    print(f"submit, ratio: {own / peer:.2f} (median of pairs {statistics.median(ratios):.2f})")
+    figure("submission", own * 1e3, "ms", beside="bare HTTP call", of=peer * 1e3, ratio=statistics.median(ratios))
+    return whole()
 
 
-def points(cluster: EmbeddedCluster, target: Target, count: int, repeats: int) -> None:
-    experiment = Client(target).get_experiment(1)
+def points(cluster: EmbeddedCluster, target: Target, number: int, count: int, repeats: int) -> None:
+    """Of the experiment with this number, which has none yet."""
+    experiment = Client(target).get_experiment(number)
     gateway = psutil.Process(json.loads((cluster.root / "cluster.json").read_text())["processes"]["gateway"]["pid"])
     url = gateway.environ()["TENUTO_DATABASE_URL"]
-    asyncio.run(_fill(url, count))
-    pages = 2
+    asyncio.run(_fill(url, number, count))
+    pages = min(PAGES_MAX, -(-count // PAGE_POINTS))
 
     def frame() -> None:
         assert len(experiment.metrics().to_pandas()) == count
 
     def as_json() -> None:
         for _ in range(pages):
-            Client(target).get("/experiments/1/metrics", limit=50_000)
+            Client(target).get(f"/experiments/{number}/metrics", limit=PAGE_POINTS)
 
     works = {"to_pandas": frame, "JSON": as_json, "COPY": lambda: asyncio.run(_copy(url, count))}
     taken = {name: [timed(work) for _ in range(repeats)] for name, work in works.items()}
     seconds = {name: statistics.median(values) for name, values in taken.items()}
-    seconds["JSON"] *= count / (pages * 50_000)
+    seconds["JSON"] *= max(1.0, count / (pages * PAGE_POINTS))
     for name, value in seconds.items():
         print(f"{count:,} points, {name}: {value:.2f} s (ratio to COPY {value / seconds['COPY']:.2f})")
+    for peer in ("JSON", "COPY"):
+        figure(f"{count:,} points, to_pandas", seconds["to_pandas"], "s", beside=peer, of=seconds[peer])
 
 
-async def _fill(url: str, count: int) -> None:
+async def _fill(url: str, experiment: int, count: int) -> None:
     pool = await asyncpg.create_pool(url)
     numbers = numpy.random.default_rng(1).random(count)
     for trial, first in enumerate(range(0, count, POINTS_OF_A_TRIAL), start=1):
         values = numbers[first : first + POINTS_OF_A_TRIAL]
         batches = numpy.arange(first, first + len(values))
         whole = Columns(batches, batches, numpy.ones_like(batches), ("loss",), values[None])
-        await write_sets(pool, {(1, trial): cut(whole)})
+        await write_sets(pool, {(experiment, trial): cut(whole)})
     await pool.close()
 
 

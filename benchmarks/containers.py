@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+from figures import figure, parse
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support import docker_daemon
@@ -37,6 +38,8 @@ READY_PROCESSES = 6
 """Of a warm container: its first process, the one that forks, and two pairs that stand by."""
 REHEARSAL_SECONDS = 1.0
 """Time for these pairs to rehearse, in which nothing else runs."""
+PEERS = {"start": ("a process, warm", 1.5), "turnover": ("a process, warm", 1.5), "cold": ("docker run", 1.3)}
+"""What each is measured beside, and the ratio that it is to keep."""
 BARE = """
 import os, sys
 sys.path.append(os.environ["PACKAGES"])
@@ -64,6 +67,7 @@ class Cluster(EmbeddedCluster):
                 "TENUTO_DOCKER_NETWORK": "none",
                 "TENUTO_DOCKER_WARM_CONTAINERS_MAX": "4" if warm else "0",
             },
+            own=True,
         )
         self.steps = self.scratch / "steps.txt"
         self.known: set[str] = set()
@@ -150,6 +154,9 @@ def summary(name: str, mine: list[float], peer: list[float]) -> dict[str, object
     def p90(seconds: list[float]) -> float:
         return statistics.quantiles(seconds, n=10)[-1] if len(seconds) > 1 else seconds[0]
 
+    own, other = statistics.median(mine), statistics.median(peer)
+    beside, most = PEERS[name]
+    figure(f"{name} of a container, p50", own * 1e3, "ms", beside=beside, of=other * 1e3, bar=f"ratio at most {most}")
     return {
         f"{name}_container_p50_ms": round(statistics.median(mine) * 1e3),
         f"{name}_peer_p50_ms": round(statistics.median(peer) * 1e3),
@@ -172,7 +179,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=30, help="of each experiment whose turnover is measured")
     parser.add_argument("--rounds", type=int, default=8)
-    arguments = parser.parse_args()
+    parser.add_argument("--experiments", type=int, default=3, help="of each kind, whose turnover is measured")
+    arguments = parse(parser, trials=2, rounds=1, experiments=1)
     report: dict[str, object] = {}
     if reason := docker_daemon.why_not():
         print(f"not measured: {reason}")  # `make bench` goes on
@@ -190,7 +198,7 @@ def main() -> None:
                 for kind, seconds in starts.items():
                     cluster.wait_fresh()
                     seconds.append(cluster.start_seconds(kind))
-            for _ in range(3):
+            for _ in range(arguments.experiments):
                 for kind, found in gaps.items():
                     cluster.wait_fresh()
                     begun = time.time()

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from figures import figure, parse
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -97,6 +98,8 @@ def rank_main(rank: int, size: int, port: int, steps: int) -> None:
         different = different_bits(wrap, steps)
         if rank == 0:
             print(f"{size} ranks, {name}: {different} of {total} weights differ after {steps} steps, resumed at {steps // 2}")
+            bar = "none" if wrap == "tenuto" else ""
+            figure(f"weights that differ, {name}, {size} ranks", different, "weights", bar=bar)
     dist.destroy_process_group()
 
 
@@ -104,11 +107,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
-    given = parser.parse_args()
+    given = parse(parser, ranks=2, steps=2)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.start_processes(rank_main, args=(given.ranks, port, given.steps), nprocs=given.ranks, start_method="spawn")
+    # Nothing but imports was done here, so a fork is safe, and spares each rank the import of torch.
+    mp.start_processes(rank_main, args=(given.ranks, port, given.steps), nprocs=given.ranks, start_method="fork")
 
 
 if __name__ == "__main__":

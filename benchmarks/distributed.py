@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded_cluster import WAIT_SECONDS_MAX, EmbeddedCluster, directory_for_cluster, up
+from figures import figure, parse
 
 from tenuto.client import Client, Target
 from tenuto.schemas.envelope import decode_event
@@ -43,6 +44,11 @@ Lines = list[tuple[str, int, int, float]]
 class Cluster(EmbeddedCluster):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, MODEL, {"OMP_NUM_THREADS": "1"})
+        self._after = 0
+        """Position of the log's end when this benchmark began."""
+
+    def begin(self) -> None:
+        self._after = max((event.position for event in self._events()), default=0)
 
     def create(self, entrypoint: str, batches: int, *, name: str = "ranks", user: str = "ada", **more: Any) -> str:
         return self.submit(
@@ -58,8 +64,10 @@ class Cluster(EmbeddedCluster):
         )
 
     def events(self, kind: str) -> list[Any]:
-        client = Client(Target.find(str(self.root), None))
-        return [event for body in client.event_bodies(0) if (event := decode_event(body)).type == kind]
+        return [event for event in self._events() if event.type == kind]
+
+    def _events(self) -> Iterator[Any]:
+        yield from map(decode_event, Client(Target.find(str(self.root), None)).event_bodies(self._after))
 
     def lines(self) -> Lines:
         return [(allocation, int(rank), int(step), float(at)) for allocation, rank, step, at in self.words()]
@@ -73,6 +81,7 @@ def cluster_of(cpu_slots: int, agents: int = 1) -> Iterator[Cluster]:
     with directory_for_cluster() as directory:
         cluster = Cluster(directory)
         with up(cluster, cpu_slots, agents):
+            cluster.begin()
             yield cluster
 
 
@@ -94,21 +103,26 @@ def in_turn(rounds: int, seconds_max: float, runs: dict[str, Callable[[], float]
             found[kind].append(runs[kind]())
             say(f"round {number} of {rounds}: {kind} {1000 * found[kind][-1]:.2f} ms a step")
         longest = max(longest, time.monotonic() - round_began)
+    medians = {kind: 1000 * statistics.median(seconds) for kind, seconds in found.items()}
+    ratios = {
+        kind: statistics.median(ours / theirs for ours, theirs in zip(seconds, found[peer], strict=True))
+        for kind, seconds in found.items()
+        if kind != peer
+    }
+    for kind, ratio in ratios.items():
+        figure(f"step of a {kind}", medians[kind], "ms", beside=peer, of=medians[peer], ratio=ratio, bar="ratio at most 1.05")
     return {
-        "milliseconds a step": {kind: round(1000 * statistics.median(seconds), 2) for kind, seconds in found.items()},
-        f"ratio to {peer}, median of rounds": {
-            kind: round(statistics.median(ours / theirs for ours, theirs in zip(seconds, found[peer], strict=True)), 3)
-            for kind, seconds in found.items()
-            if kind != peer
-        },
+        "milliseconds a step": {kind: round(median, 2) for kind, median in medians.items()},
+        f"ratio to {peer}, median of rounds": {kind: round(ratio, 3) for kind, ratio in ratios.items()},
         "rounds": number,
         "every round, milliseconds": {kind: [round(1000 * second, 2) for second in seconds] for kind, seconds in found.items()},
     }
 
 
 def step_seconds(lines: Lines) -> float:
-    """The median over rank 0's steps."""
-    times = [at for _, rank, step, at in lines if rank == 0 and step >= SKIPPED_STEPS]
+    """The median over rank 0's steps, without the first ones where there are many."""
+    count = 1 + max(step for _, rank, step, _ in lines if rank == 0)
+    times = [at for _, rank, step, at in lines if rank == 0 and step >= min(SKIPPED_STEPS, count // 2)]
     return statistics.median(after - before for before, after in itertools.pairwise(times))
 
 
@@ -146,8 +160,9 @@ def _torchrun(cluster: Cluster, count: int) -> None:
 
 def start(rounds: int) -> dict[str, Any]:
     with cluster_of(2) as cluster:
-        cluster.cli("exp", "wait", cluster.create("model_def:RanksTrial", 2))  # the first one finds the agent still warming
-        cluster.steps.unlink()
+        if not cluster.shared:  # the first one finds the agent still warming
+            cluster.cli("exp", "wait", cluster.create("model_def:RanksTrial", 2))
+            cluster.steps.unlink()
         for number in range(rounds):
             cluster.cli("exp", "wait", cluster.create("model_def:RanksTrial", 2))
             say(f"start {number + 1} of {rounds}")
@@ -157,10 +172,12 @@ def start(rounds: int) -> dict[str, Any]:
         for allocation in sorted({line[0] for line in lines}):
             first = max(at for name, _, step, at in lines if name == allocation and step == 0)  # the last rank to begin
             gaps.append(first - granted[allocation])
+    figure("start of a gang, p50", statistics.median(gaps), "s", bar="at most 3 s")
     return _figures(gaps)
 
 
-def recovery(kills: int) -> dict[str, Any]:
+def recovery(kills: int, between: int) -> dict[str, Any]:
+    """`between`: steps from a start to the kill."""
     noticed, again, lost = [], [], []
     with cluster_of(2) as cluster:
         experiment = cluster.create("model_def:RanksTrial", 100_000, min_checkpoint_period={"batches": 20})
@@ -169,7 +186,7 @@ def recovery(kills: int) -> dict[str, Any]:
             lines = cluster.wait_lines(lambda lines, before=allocation: any(line[0] != before for line in lines))
             allocation = lines[-1][0]
             cluster.wait_lines(
-                lambda lines, name=allocation: len([line for line in lines if line[0] == name and line[1] == 0]) >= 30
+                lambda lines, name=allocation: len([line for line in lines if line[0] == name and line[1] == 0]) >= between
             )
             cluster.leader(allocation).children()[0].children()[1].kill()  # its child is the supervisor; of that, rank 1
             killed = time.time()
@@ -183,6 +200,7 @@ def recovery(kills: int) -> dict[str, Any]:
             noticed.append(_times(cluster, "WorkersExited")[allocation] - killed)
             say(f"kill {number + 1} of {kills}: noticed in {noticed[-1]:.2f} s, training again in {again[-1]:.2f} s")
         cluster.cli("exp", "kill", experiment)
+    figure("recovery of a gang, p50", statistics.median(again), "s", bar="at most 8 s")
     return {"noticed": _figures(noticed), "training again": _figures(again), "steps repeated": lost, "a checkpoint every": 20}
 
 
@@ -210,9 +228,11 @@ def gangs(count: int) -> dict[str, Any]:
         spread = {event.data.allocation_id: len(event.data.slots) for event in cluster.events("AllocationGranted")}
         time.sleep(1.0)
         left = len(cluster.marked())
+    completed = states.count("completed")
+    figure("gangs at once, completed", completed, "gangs", bar=f"all {count}")
     return {
         "gangs": count,
-        "completed": states.count("completed"),
+        "completed": completed,
         "over two agents": sum(number > 1 for number in spread.values()),
         "runs that did not finish": restarts,
         "seconds": round(seconds, 1),
@@ -247,11 +267,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--gangs", type=int, default=20)
-    arguments = parser.parse_args()
+    parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--kill-steps", type=int, default=30, help="from a start to the kill")
+    arguments = parse(parser, rounds=1, steps=4, kills=1, gangs=1, starts=1, kill_steps=2)
     parts = {
         "steps": lambda: steps(arguments.rounds, arguments.steps),
-        "start": lambda: start(2 * arguments.rounds),
-        "recovery": lambda: recovery(arguments.kills),
+        "start": lambda: start(arguments.starts),
+        "recovery": lambda: recovery(arguments.kills, arguments.kill_steps),
         "gangs": lambda: gangs(arguments.gangs),
     }
     for name in arguments.only.split(","):

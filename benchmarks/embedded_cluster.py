@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 import psutil
 import yaml
 
+CLUSTER_VARIABLE = "BENCH_CLUSTER"
+"""Names the data directory of a running cluster that benchmarks use instead of one of their own: the small forms share one, as
+its start and end cost ten seconds of a processor."""
 TENUTO = Path(sys.executable).with_name("tenuto")
 WAIT_SECONDS_MAX = 300.0
 POLL_SECONDS = 0.02
@@ -25,8 +28,12 @@ T = TypeVar("T")
 class EmbeddedCluster:
     """`steps`: a file to which the benchmarks' models write a line per step."""
 
-    def __init__(self, directory: Path, model: Path, environment: dict[str, str]) -> None:
-        self.directory, self.root, self.model = directory, directory / "cluster", model
+    def __init__(self, directory: Path, model: Path, environment: dict[str, str], *, own: bool = False) -> None:
+        """`own`: the settings in `environment` matter, so no other cluster will do."""
+        given = "" if own else os.environ.get(CLUSTER_VARIABLE, "")
+        self.shared = bool(given)
+        """The cluster was running, may have more slots, and has other experiments."""
+        self.directory, self.root, self.model = directory, Path(given) if given else directory / "cluster", model
         self.steps = directory / "steps.txt"
         self.environment = {**os.environ, **environment, "TENUTO_DATA_DIRECTORY": str(self.root)}
 
@@ -83,7 +90,7 @@ class EmbeddedCluster:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("TENUTO_RUN", "-").startswith(str(self.directory.resolve())):
+                if process.environ().get("TENUTO_RUN", "-").startswith(f"{self.root.resolve()}/"):
                     found.append(process)
         return found
 
@@ -98,6 +105,9 @@ def directory_for_cluster() -> Iterator[Path]:
 @contextlib.contextmanager
 def up(cluster: EmbeddedCluster, cpu_slots: int, agents: int = 1) -> Iterator[None]:
     """`cpu_slots` of each agent."""
+    if cluster.shared:
+        yield
+        return
     cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots), "--agents", str(agents))
     try:
         yield

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import asyncpg
 import event_log_peers as peers
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog import Append
@@ -83,10 +84,12 @@ def timed_peer(peer: peers.EventSourcing, batch: int, seconds: float) -> float:
     return done / spent
 
 
-async def append_section(log: PostgresEventLog, owner_url: str, seconds: float, rounds: int) -> dict[int, dict[str, float]]:
+async def append_section(
+    log: PostgresEventLog, owner_url: str, batches: list[int], seconds: float, rounds: int
+) -> dict[int, dict[str, float]]:
     others = peers.eventsourcing(owner_url)
     table = {}
-    for batch in BATCHES:
+    for batch in batches:
         rates: dict[str, list[float]] = defaultdict(list)
         for _ in range(rounds):
             rates["tenuto"].append(await timed(log, batch, seconds))
@@ -99,14 +102,14 @@ async def append_section(log: PostgresEventLog, owner_url: str, seconds: float, 
     return table
 
 
-async def read_section(log: PostgresEventLog, owner_url: str, rounds: int) -> dict[str, float]:
-    while await log.head() < READ_EVENTS:
+async def read_section(log: PostgresEventLog, owner_url: str, count: int, rounds: int) -> dict[str, float]:
+    while await log.head() < count:
         await log.append(Append(new_events(1_000)))
 
     async def pages(page: int, decode: bool) -> None:
         position = 0
-        while position < READ_EVENTS:
-            found = await log.read(position, page, upto=READ_EVENTS)
+        while position < count:
+            found = await log.read(position, page, upto=count)
             position = found[-1].position
             if decode:
                 for event in found:
@@ -119,35 +122,40 @@ async def read_section(log: PostgresEventLog, owner_url: str, rounds: int) -> di
 
     others = peers.eventsourcing(owner_url)
     for peer in others.values():
-        for _ in range(READ_EVENTS // 5_000):
+        for _ in range(max(1, count // 5_000)):
             await asyncio.to_thread(peer.append, peer.events(1_000))
     rates: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        rates["psql COPY"].append(await asyncio.to_thread(peers.psql_copy, owner_url, READ_EVENTS))
-        rates["tenuto read, 500 a page"].append(await speed(lambda: pages(PAGE, False), READ_EVENTS))
-        rates["tenuto read, 5,000 a page"].append(await speed(lambda: pages(5_000, False), READ_EVENTS))
-        rates["tenuto read and decode"].append(await speed(lambda: pages(PAGE, True), READ_EVENTS))
+        rates["psql COPY"].append(await asyncio.to_thread(peers.psql_copy, owner_url, count))
+        rates["tenuto read, 500 a page"].append(await speed(lambda: pages(PAGE, False), count))
+        rates["tenuto read, 5,000 a page"].append(await speed(lambda: pages(5_000, False), count))
+        rates["tenuto read and decode"].append(await speed(lambda: pages(PAGE, True), count))
         rates["tenuto verify"].append(await speed(log.verify, await log.head()))
         for name, peer in others.items():
             read = peer.read
             rates[f"eventsourcing {name}"].append(
-                await speed(lambda read=read: asyncio.to_thread(read, READ_EVENTS // 5, PAGE), READ_EVENTS // 5)  # type: ignore[misc]
+                await speed(lambda read=read: asyncio.to_thread(read, count // 5, PAGE), count // 5)  # type: ignore[misc]
             )
     for peer in others.values():
         peer.close()
     return {name: max(found) for name, found in rates.items()}
 
 
-def report(append: dict[int, dict[str, float]], read: dict[str, float]) -> None:
+def report(append: dict[int, dict[str, float]], read: dict[str, float], count: int) -> None:
     print(f"append, events/s of one writer, {len(PAYLOAD)} bytes of payload")
     print(f"{'batch':>8}{'tenuto':>12}{'pgbench':>12}{'ratio':>8}{'eventsourcing':>16}{'ratio':>8}")
     for batch, rates in append.items():
         peer = max((rate for name, rate in rates.items() if name.startswith("eventsourcing")), default=float("nan"))
         own = rates["tenuto"]
         print(f"{batch:>8,}{own:>12,.0f}{rates['pgbench']:>12,.0f}{own / rates['pgbench']:>8.2f}{peer:>16,.0f}{own / peer:>8.2f}")
-    print(f"\nread, events/s of {READ_EVENTS:,} (ratio to COPY)")
+        figure(f"append in batches of {batch:,}", own, "events/s", beside="pgbench", of=rates["pgbench"])
+        if peer == peer:  # it is installed
+            figure(f"append in batches of {batch:,}", own, "events/s", beside="eventsourcing", of=peer)
+    print(f"\nread, events/s of {count:,} (ratio to COPY)")
     for name, speed in read.items():
         print(f"    {name:<28}{speed:>12,.0f}{speed / read['psql COPY']:>8.2f}")
+        if name != "psql COPY":
+            figure(name, speed, "events/s", beside="psql COPY", of=read["psql COPY"])
 
 
 async def main() -> None:
@@ -155,7 +163,9 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each, of which the best counts")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    arguments = parser.parse_args()
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--read-events", type=int, default=READ_EVENTS)
+    arguments = parse(parser, seconds=0.02, rounds=1, batches=[1, 100], read_events=1_000)
     with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as directory:
         Path(directory).chmod(0o711)  # the server runs as another user where this runs as root
         server = PostgresServer(Path(directory) / "postgres")
@@ -168,12 +178,12 @@ async def main() -> None:
             await owner.close()
             print(f"Python {platform.python_version()}, PostgreSQL {version} with fsync, best of {arguments.rounds} rounds\n")
             log = await PostgresEventLog.connect(server.url)
-            append = await append_section(log, server.owner_url, arguments.seconds, arguments.rounds)
-            read = await read_section(log, server.owner_url, arguments.rounds)
+            append = await append_section(log, server.owner_url, arguments.batches, arguments.seconds, arguments.rounds)
+            read = await read_section(log, server.owner_url, arguments.read_events, arguments.rounds)
             await log.close()
         finally:
             await server.stop()
-    report(append, read)
+    report(append, read, arguments.read_events)
     if arguments.json:
         arguments.json.write_text(json.dumps({"append": append, "read": read}, indent=1))
 

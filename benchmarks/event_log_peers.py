@@ -17,6 +17,8 @@ from uuid import uuid4
 PAYLOAD = b'{"trial_id":"17-4","batches":1200,"metrics":{"accuracy":0.9731},"note":"' + b"x" * 161 + b'"}'
 """235 bytes, as large as a validation with a few metrics."""
 STREAMS = 200
+TRANSACTIONS = 20
+"""Of pgbench where it has less than a second."""
 PGBENCH_TABLE = "events_pgbench"
 PREPARE_PGBENCH = f"""
 CREATE TABLE {PGBENCH_TABLE} (LIKE events INCLUDING ALL);
@@ -62,7 +64,8 @@ def pgbench(owner_url: str, batch: int, seconds: float) -> float:
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(pgbench_script(batch))
         script.flush()
-        command = [_program("pgbench"), *options, "-n", "-M", "prepared", "-f", script.name, "-T", str(max(1, round(seconds)))]
+        length = ["-T", str(round(seconds))] if seconds >= 1 else ["-t", str(TRANSACTIONS)]  # it takes whole seconds only
+        command = [_program("pgbench"), *options, "-n", "-M", "prepared", "-f", script.name, *length]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found = re.search(r"tps = ([\d.]+)", done.stdout)
     assert done.returncode == 0, done.stderr[-2000:]

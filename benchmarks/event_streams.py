@@ -26,6 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
@@ -192,13 +193,13 @@ async def measure(gateway: Gateway, log: PostgresEventLog, options: argparse.Nam
         clients = [Client(n % options.users, page=n < options.pages) for n in range(options.streams)]
         tasks = [asyncio.create_task(item.follow(gateway.port, tokens[item.user], after, committed)) for item in clients]
         tasks += [asyncio.create_task(item.refresh(http, tokens[item.user])) for item in clients if item.page]
-        await asyncio.sleep(5)
+        await asyncio.sleep(options.settle_seconds)
         assert not any(task.done() for task in tasks), [task for task in tasks if task.done()][:1]
         open_megabytes, cpu, begin = gateway.megabytes(), gateway.cpu_seconds(), time.perf_counter()
         own = time.process_time()
         found = await record(log, sorted(experiments), options.rate, options.seconds, rng, committed)
         lasted, used, own = time.perf_counter() - begin, gateway.cpu_seconds() - cpu, time.process_time() - own
-        await asyncio.sleep(5)
+        await asyncio.sleep(options.settle_seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -222,6 +223,10 @@ async def measure(gateway: Gateway, log: PostgresEventLog, options: argparse.Nam
         print(f"delay: median {statistics.median(delays) * 1e3:.0f} ms, p99 {delays[-1 - len(delays) // 100] * 1e3:.0f} ms")
         each = used / max(len(delays), 1) * 1e6
         print(f"the gateway: {used / lasted:.2f} cores, {each:.0f} us an event received; the clients: {own / lasted:.2f} cores")
+        figure("delay to a stream, median", statistics.median(delays) * 1e3, "ms")
+        figure("streams with anything but what their user may see", wrong, "streams", bar="none")
+        figure("the gateway's processor", used / lasted, "cores", bar="at most 1 with 200 pages")
+        figure("the gateway's memory", gateway.megabytes("VmHWM"), "MB", bar="at most 300 MB with 200 pages")
         print(
             f"memory: {before:.0f} MB before, {open_megabytes:.0f} MB with all open, {gateway.megabytes('VmHWM'):.0f} MB at most"
         )
@@ -244,4 +249,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, default=20.0, help="events a second")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--pages", type=int, default=0)
-    asyncio.run(run(parser.parse_args()))
+    parser.add_argument("--settle-seconds", type=float, default=5.0, help="before and after, for connections and stragglers")
+    asyncio.run(run(parse(parser, streams=4, users=2, seconds=1.0, pages=1, settle_seconds=1.0)))

@@ -7,11 +7,13 @@ A file counts as an experiment if it is a mapping with `entrypoint` and `searche
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from figures import figure, parse
 
 from tenuto.cli.from_determined import Conversion, Kind, convert
 from tenuto.schemas.config.errors import ConfigError
@@ -43,6 +45,7 @@ def main(checkout: Path, with_notes: bool) -> None:
     converted = [conversion for _, conversion in found if conversion.config is not None]
     print(f"{len(found)} experiments; {sum(is_accepted(path) for path, _ in found)} are accepted as they are")
     print(f"{len(converted)} are converted and accepted, {sum(one.is_whole for one in converted)} of them with nothing left out")
+    figure("configurations of Determined, accepted", len(converted), "files", beside="all of them", of=len(found))
     reasons: Counter[str] = Counter()
     for path, conversion in found:
         shown = [note for note in conversion.notes if note.kind is Kind.REFUSED]
@@ -57,4 +60,8 @@ def main(checkout: Path, with_notes: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--notes" in sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--notes", action="store_true")
+    given = parse(parser)
+    main(given.checkout, given.notes)

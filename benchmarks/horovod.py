@@ -16,6 +16,7 @@ from typing import Any
 
 from distributed import MODEL, STEPS_SECONDS_MAX, Cluster, cluster_of, in_turn, step_seconds
 from embedded_cluster import WAIT_SECONDS_MAX
+from figures import parse
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 
@@ -56,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=120)
-    arguments = parser.parse_args()
+    arguments = parse(parser, rounds=1, steps=4)
     if not HOROVODRUN.exists():
         sys.exit("Horovod is not installed: make horovod")
     print(json.dumps(measure(arguments.rounds, arguments.steps), indent=1))

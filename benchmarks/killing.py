@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from embedded_cluster import CLUSTER_VARIABLE
+from figures import figure
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.live_cluster import LiveCluster
@@ -46,6 +49,11 @@ def search(seed: int, trials: int, step_seconds: float, max_restarts: int) -> di
     }
 
 
+def is_shared() -> bool:
+    """True if the cluster runs already, with two agents of two slots, and goes on afterwards."""
+    return CLUSTER_VARIABLE in os.environ
+
+
 def kill_worker(cluster: LiveCluster, chance: random.Random, seconds_max: float = 0.0) -> bool:
     """Kills a live worker; False if none was found within `seconds_max`. Workers may live for only a fraction of a second."""
     deadline = time.monotonic() + seconds_max
@@ -60,7 +68,9 @@ def kill_worker(cluster: LiveCluster, chance: random.Random, seconds_max: float 
 
 
 def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any]:
-    """Violations in the record (missing, doubled or changed events, decisions that differ from the rules), and its size."""
+    """Violations in the record (missing, doubled or changed events, decisions that differ from the rules), and its size. Trials
+    of other experiments are not asked for."""
+    experiments = list(experiments)
     replays = {
         number: cluster.cli("exp", "replay", str(number), "--verify", check=False, seconds_max=RECORD_SECONDS_MAX).returncode
         for number in experiments
@@ -68,7 +78,9 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
     verified = cluster.cli("log", "verify", check=False, seconds_max=RECORD_SECONDS_MAX)
     events = cluster.events()
     kinds = Counter(event.type for event in events)
-    requested = Counter(event.data.trial_id for event in events if event.type == "TrialRequested")
+    requested = Counter(
+        event.data.trial_id for event in events if event.type == "TrialRequested" and event.data.experiment_id in experiments
+    )
     finished = Counter(event.data.trial_id for event in events if event.type == "TrialFinished")
     canceled = {event.data.experiment_id for event in events if event.type == "ExperimentCanceled"}
     return {
@@ -105,9 +117,11 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
     }  # fmt: skip
 
 
+WRONG = ("requested_twice", "unfinished_trials", "finished_twice", "failed", "broken_rules", "replays_that_differ")
+
+
 def is_sound(report: dict[str, Any]) -> bool:
-    wrong = ("requested_twice", "unfinished_trials", "finished_twice", "failed", "broken_rules", "replays_that_differ")
-    return not any(report[name] for name in wrong) and report["log_verified"]
+    return not any(report[name] for name in WRONG) and report["log_verified"]
 
 
 def parser(description: str, kills: int) -> argparse.ArgumentParser:
@@ -122,14 +136,17 @@ def measured(run: Callable[[LiveCluster, Path], dict[str, Any]], file: Path | No
     """Runs it on a cluster of its own, prints its report, and writes it into `file`."""
     with tempfile.TemporaryDirectory(prefix="tenuto-kills-") as name:
         Path(name).chmod(0o711)
-        cluster = LiveCluster(Path(name) / "cluster")
+        cluster = LiveCluster(Path(os.environ[CLUSTER_VARIABLE]) if is_shared() else Path(name) / "cluster")
         try:
             report = run(cluster, Path(name))
         except BaseException:
             print(cluster.cli("status", check=False).stdout, file=sys.stderr)
             raise
         finally:
-            cluster.down()
+            if not is_shared():
+                cluster.down()
+    wrong = sum(len(report[name]) for name in WRONG) + (not report["log_verified"])
+    figure("violations in the record", wrong, f"of {report['events']:,} events", bar="none")
     text = json.dumps(report, indent=1)
     if file is not None:
         file.write_text(text)

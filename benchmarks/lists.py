@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import asyncpg
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.migrations import migrate
@@ -85,6 +86,10 @@ async def timed(work: Callable[[], Awaitable[object]], count: int) -> list[float
     return sorted(taken)
 
 
+BAR_MS = 150
+REFERENCE = "100 experiments by key"
+
+
 def told(name: str, taken: list[float], reference: float) -> float:
     """Prints a line; returns the 99th percentile."""
     median, p99 = taken[len(taken) // 2], taken[-1 - len(taken) // 100]
@@ -126,7 +131,7 @@ async def measure(world: World, url: str, experiments: int, requests: int, limit
     await timed(select, 20)
     reference = await timed(select, requests)
     median = reference[len(reference) // 2]
-    told("reference: 100 experiments by key", reference, median)
+    told(f"reference: {REFERENCE}", reference, median)
     spare_collector()  # as every service does once it is up
     for limit in limits:
         worst = 0.0
@@ -144,7 +149,9 @@ async def measure(world: World, url: str, experiments: int, requests: int, limit
             await timed(ask, 5)
             taken = await timed(ask, requests)
             worst = max(worst, told(name, taken, median))
-        print(f"the slowest p99 of pages of {limit} is {worst * 1e3:.1f} ms (bar: 150 ms)", flush=True)
+        print(f"the slowest p99 of pages of {limit} is {worst * 1e3:.1f} ms (bar: {BAR_MS} ms)", flush=True)
+        bar = f"at most {BAR_MS} ms"
+        figure(f"slowest p99 of pages of {limit}", worst * 1e3, "ms", beside=REFERENCE, of=median * 1e3, bar=bar)
     await keyed.close()
 
 
@@ -176,4 +183,4 @@ if __name__ == "__main__":
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--limits", type=int, nargs="+", default=[50, 100, 1_000], help="experiments in a page")
     parser.add_argument("--requests", type=int, default=200)
-    asyncio.run(run(parser.parse_args()))
+    asyncio.run(run(parse(parser, experiments=300, trials=2, lines=100, limits=[50], requests=3)))

@@ -13,6 +13,7 @@ query to the arrays that are drawn.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import statistics
@@ -24,6 +25,7 @@ from typing import Any
 
 import asyncpg
 import numpy as np
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.metrics import packing
@@ -36,11 +38,11 @@ from tenuto.services.tracker.projections.metrics import write_sets
 COUNT, PIXELS, REPORT, REPEATS = 1_000_000, 1_000, 1_000, 7
 
 
-def curve() -> Columns:
+def curve(count: int) -> Columns:
     rng = np.random.default_rng(1)
-    values = (1 / np.sqrt(np.arange(1, COUNT + 1)) + rng.normal(0, 0.05, COUNT)).astype(np.float32).astype(np.float64)
-    batches = np.arange(COUNT)
-    times = 1_700_000_000_000_000 + np.cumsum(rng.integers(45_000, 60_000, COUNT))
+    values = (1 / np.sqrt(np.arange(1, count + 1)) + rng.normal(0, 0.05, count)).astype(np.float32).astype(np.float64)
+    batches = np.arange(count)
+    times = 1_700_000_000_000_000 + np.cumsum(rng.integers(45_000, 60_000, count))
     return Columns(batches, times, np.ones_like(batches), ("loss",), values[None])
 
 
@@ -127,16 +129,17 @@ class Bytes(Buckets):
             packing.SUMMED_POINTS_MIN = before
 
 
-async def median_ms(work: Callable[[], Awaitable[object]]) -> float:
+async def median_ms(work: Callable[[], Awaitable[object]], repeats: int) -> float:
     taken = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         begin = time.perf_counter()
         await work()
         taken.append(time.perf_counter() - begin)
     return statistics.median(taken) * 1e3
 
 
-async def main() -> None:
+async def main(count: int, repeats: int) -> None:
+    rows_ms = 0.0
     with tempfile.TemporaryDirectory(prefix="tenuto-layouts-") as name:
         Path(name).chmod(0o711)
         server = PostgresServer(Path(name) / "postgres")
@@ -144,27 +147,33 @@ async def main() -> None:
         try:
             await migrate(server.owner_url)
             pool = await asyncpg.create_pool(server.owner_url, min_size=1, max_size=1)
-            whole = curve()
+            whole = curve(count)
             for kind in (Rows, Arrays, Bytes, Buckets):
                 layout = kind(pool)
                 await pool.execute(layout.make or "TRUNCATE trial_metric_chunks")
                 begin = time.perf_counter()
-                for at in range(0, COUNT, REPORT):
+                for at in range(0, count, REPORT):
                     await layout.write(whole.part(at, at + REPORT))
                 seconds = time.perf_counter() - begin
                 await pool.execute(f"VACUUM FULL ANALYZE {layout.table}")
                 size = await pool.fetchval(f"SELECT pg_total_relation_size('{layout.table}')")
-                all_ms = await median_ms(lambda layout=layout: layout.draw(0, COUNT - 1))  # type: ignore[misc]
-                some_ms = await median_ms(lambda layout=layout: layout.draw(400_000, 450_000))  # type: ignore[misc]
+                all_ms = await median_ms(lambda layout=layout: layout.draw(0, count - 1), repeats)  # type: ignore[misc]
+                some_ms = await median_ms(lambda layout=layout: layout.draw(count * 8 // 20, count * 9 // 20), repeats)  # type: ignore[misc]
                 print(
-                    f"{kind.__name__.lower():8} write {seconds:6.1f} s   {size / COUNT:6.1f} bytes a point   "
+                    f"{kind.__name__.lower():8} write {seconds:6.1f} s   {size / count:6.1f} bytes a point   "
                     f"whole {all_ms:7.1f} ms   a twentieth {some_ms:6.1f} ms",
                     flush=True,
                 )
+                rows_ms = rows_ms or all_ms
+                figure(f"the whole, {kind.__name__.lower()}", all_ms, "ms", beside="a row per point", of=rows_ms)
             await pool.close()
         finally:
             await server.stop()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=COUNT)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    options = parse(parser, points=2 * REPORT, repeats=1)
+    asyncio.run(main(options.points, options.repeats))

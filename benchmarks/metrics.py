@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import random
 import signal
@@ -30,6 +31,7 @@ from types import SimpleNamespace
 import asyncpg
 import httpx
 import numpy
+from figures import figure, parse
 from report_world import World as ReportWorld
 from report_world import world as report_world
 
@@ -54,7 +56,9 @@ from tests.support.gateway_world import World, gateway_world, requested
 
 MANY = 1_000_000
 TRIALS, EACH = 200, 1_000
+WIDTHS = (1_000, 30_000, 63_000, 130_000, 1_000_000)
 PIXELS = 1_000
+WARM_UP_POINTS = 10_000
 CURVES = "/api/v1/experiments/1/metrics/curves?metrics=loss&points=1000"
 AGENT = "bench"
 
@@ -77,18 +81,19 @@ async def timed(work: Callable[[], Awaitable[object]], count: int) -> list[float
     return sorted(taken)
 
 
-def told(name: str, taken: list[float], more: str = "") -> None:
+def told(name: str, taken: list[float], more: str = "", bar: str = "") -> None:
     median, p99 = taken[len(taken) // 2], taken[-1 - len(taken) // 100]
     print(f"{name:60} median {median * 1e3:7.1f} ms  p99 {p99 * 1e3:7.1f} ms  {more}", flush=True)
+    figure(f"{name.strip()}, median", median * 1e3, "ms", bar=bar)
 
 
-async def pictures(world: World, url: str, requests: int) -> None:
+async def pictures(world: World, url: str, requests: int, many: int, trials: int) -> None:
     pool = await asyncpg.create_pool(url)
-    await write_sets(pool, {(1, 1): cut(columns(MANY, 0))})
-    await write_sets(pool, {(1, 1 + trial): [columns(EACH, trial)] for trial in range(1, TRIALS + 1)})
+    await write_sets(pool, {(1, 1): cut(columns(many, 0))})
+    await write_sets(pool, {(1, 1 + trial): [columns(EACH, trial)] for trial in range(1, trials + 1)})
     plain = await asyncpg.connect(url)
     await plain.execute("CREATE TEMP TABLE plain (b bigint, v float8)")
-    whole = columns(MANY, 0)
+    whole = columns(many, 0)
     await plain.copy_records_to_table("plain", records=zip(whole.batches.tolist(), whole.values[0].tolist(), strict=True))
     await plain.execute("CREATE INDEX ON plain (b) INCLUDE (v); ANALYZE plain")
     spare_collector()  # as every service does once it is up
@@ -96,7 +101,7 @@ async def pictures(world: World, url: str, requests: int) -> None:
     sizes: list[int] = []
 
     def a_range(width: int) -> tuple[int, int]:
-        first = rng.randrange(0, MANY - width + 1)
+        first = rng.randrange(0, many - width + 1)
         return first, first + width - 1
 
     async def ask(address: str, encoding: str = "identity") -> None:
@@ -113,29 +118,29 @@ async def pictures(world: World, url: str, requests: int) -> None:
         )
 
     async def any_range(width: int | None = None) -> None:
-        first, last = a_range(width or int(10 ** rng.uniform(2, 6)))
+        first, last = a_range(width or int(10 ** rng.uniform(2, math.log10(many))))
         await ask(f"{CURVES}&trials=1&first={first}&last={last}")
 
     await timed(any_range, 20)
-    told("one trial of 1,000,000 points, ranges of 100 to 1,000,000", await timed(any_range, requests))
-    for width in (1_000, 30_000, 63_000, 130_000, 1_000_000):
+    told(f"one trial of {many:,} points, ranges of 100 to {many:,}", await timed(any_range, requests), bar="at most 50 ms")
+    for width in (width for width in WIDTHS if width <= many):
         told(f"  ranges of {width:,}", await timed(lambda width=width: any_range(width), requests // 4))  # type: ignore[misc]
-    told("  the whole, by GROUP BY over plain rows", await timed(lambda: grouped(0, MANY - 1), 5))
-    many = f"{CURVES}&trials=2-{TRIALS + 1}"
-    await timed(lambda: ask(many), 3)
+    told("  the whole, by GROUP BY over plain rows", await timed(lambda: grouped(0, many - 1), 5))
+    all_of_them = f"{CURVES}&trials=2-{trials + 1}"
+    await timed(lambda: ask(all_of_them), 3)
     sizes.clear()
-    taken = await timed(lambda: ask(many), requests // 4)
-    told(f"{TRIALS} trials x {EACH} points", taken, f"{statistics.median(sizes) / 1e6:.1f} MB")
-    told("  compressed", await timed(lambda: ask(many, "gzip"), requests // 8))
-    cursor = (await world.http.get(many)).json()["cursor"]
-    told("  followed, nothing new", await timed(lambda: ask(f"{many}&cursor={cursor}"), requests // 4))
+    taken = await timed(lambda: ask(all_of_them), requests // 4)
+    told(f"{trials} trials x {EACH} points", taken, f"{statistics.median(sizes) / 1e6:.1f} MB", "at most 150 ms")
+    told("  compressed", await timed(lambda: ask(all_of_them, "gzip"), requests // 8), bar="at most 150 ms")
+    cursor = (await world.http.get(all_of_them)).json()["cursor"]
+    told("  followed, nothing new", await timed(lambda: ask(f"{all_of_them}&cursor={cursor}"), requests // 4))
     stored = await pool.fetchval("SELECT pg_total_relation_size('trial_metric_chunks')")
-    print(f"stored: {stored / (MANY + TRIALS * EACH):.1f} bytes a point (raw pairs of float64: 16)")
+    print(f"stored: {stored / (many + trials * EACH):.1f} bytes a point (raw pairs of float64: 16)")
     await plain.close()
     await pool.close()
 
 
-async def run_pictures(requests: int) -> None:
+async def run_pictures(requests: int, many: int, trials: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tenuto-metrics-") as name:
         directory = Path(name)
         directory.chmod(0o711)
@@ -145,8 +150,8 @@ async def run_pictures(requests: int) -> None:
             await migrate(server.owner_url)
             async with gateway_world(SimpleNamespace(url=server.url), directory) as world:
                 await world.submit()
-                await world.record(*(requested(number) for number in range(1, TRIALS + 2)))
-                await pictures(world, server.url, requests)
+                await world.record(*(requested(number) for number in range(1, trials + 2)))
+                await pictures(world, server.url, requests, many, trials)
         finally:
             await server.stop()
 
@@ -243,7 +248,7 @@ async def run_ingest(python: str | None, rounds: int, ours_points: int, theirs_p
         with world.tracker():
             await world.tracker_is_up()
             ours = Ours(world)
-            await ours.ingest(10_000)
+            await ours.ingest(WARM_UP_POINTS)
             if peer is not None:
                 await peer.ingest(2_000)
             rates: list[float] = []
@@ -255,13 +260,18 @@ async def run_ingest(python: str | None, rounds: int, ours_points: int, theirs_p
                     theirs.append(theirs_points / await peer.ingest(theirs_points))
                     line += f"   MLflow {theirs[-1]:8,.0f} points/s   ratio {rates[-1] / theirs[-1]:5.1f}"
                 print(line, flush=True)
-            print(f"median: ours {statistics.median(rates):,.0f} points/s")
+            own = statistics.median(rates)
+            print(f"median: ours {own:,.0f} points/s")
             if theirs:
-                pairs = [a / b for a, b in zip(rates, theirs, strict=True)]
-                print(f"median: MLflow {statistics.median(theirs):,.0f} points/s, ratio {statistics.median(pairs):.1f}")
+                ratio = statistics.median(a / b for a, b in zip(rates, theirs, strict=True))
+                print(f"median: MLflow {statistics.median(theirs):,.0f} points/s, ratio {ratio:.1f}")
+                of, bar = statistics.median(theirs), "ratio at least 20"
+                figure("ingest", own, "points/s", beside="MLflow's server", of=of, ratio=ratio, bar=bar)
+            else:
+                figure("ingest", own, "points/s")
             owner = await asyncpg.connect(world.postgres.owner_url)
             stored = await owner.fetchval("SELECT sum(points) FROM trial_metric_chunks")
-            assert stored == 10_000 + rounds * ours_points
+            assert stored == WARM_UP_POINTS + rounds * ours_points
             await owner.execute("VACUUM FULL trial_metric_chunks")
             size = await owner.fetchval("SELECT pg_total_relation_size('trial_metric_chunks')")
             print(f"ours: {size / stored:.1f} bytes a point of double precision (raw pairs of float64: 16)")
@@ -281,8 +291,10 @@ if __name__ == "__main__":
     parser.add_argument("--mlflow-points", type=int, default=20_000)
     parser.add_argument("--mlflow", metavar="PYTHON", help="of an environment with mlflow")
     parser.add_argument("--only", choices=["pictures", "ingest"])
-    options = parser.parse_args()
+    parser.add_argument("--many", type=int, default=MANY, help="points of the one trial")
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"of {EACH:,} points")
+    options = parse(parser, requests=8, rounds=1, points=1_000, mlflow_points=1_000, many=10_000, trials=3)
     if options.only != "ingest":
-        asyncio.run(run_pictures(options.requests))
+        asyncio.run(run_pictures(options.requests, options.many, options.trials))
     if options.only != "pictures":
         asyncio.run(run_ingest(options.mlflow, options.rounds, options.points, options.mlflow_points))

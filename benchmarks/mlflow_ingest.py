@@ -1,6 +1,6 @@
 """Values that unmanaged runs log, beside MLflow's own server on the same PostgreSQL: `log-batch` by raw requests over one kept
 connection per client, or by MLflow's own client (`--client`), the two servers in turn. The peer has an environment of its own:
-`pip install mlflow psycopg2-binary`."""
+`pip install mlflow psycopg2-binary`. Without it, only Tenuto is measured."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import httpx
 from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+from figures import figure, parse
 
 from tenuto.client.target import Target
 from tenuto.embedded.postgres import OWNER
@@ -153,21 +154,24 @@ def second_database(cluster: EmbeddedCluster) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mlflow", type=Path, required=True, help="The program `mlflow` of the peer's environment.")
+    parser.add_argument("--mlflow", type=Path, help="The program `mlflow` of the peer's environment.")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="Of each client, in each repetition.")
     parser.add_argument("--client", action="store_true", help="By MLflow's own client, and each value by itself, too.")
-    options = parser.parse_args()
-    with directory_for_cluster() as directory:
+    options = parse(parser, repeats=1, batches=1)
+    with directory_for_cluster() as directory, contextlib.ExitStack() as stack:
         # One script in a loop logs more than a hundred single values a second, which the door would have wait.
         cluster = EmbeddedCluster(
             directory, directory, {"TENUTO_REQUESTS_PER_SECOND_MAX": "0", "TENUTO_TOKEN_REQUESTS_PER_SECOND_MAX": "0"}
         )
-        with up(cluster, 1), peer(options.mlflow.absolute(), second_database(cluster), directory) as url:
-            target = Target.find(str(cluster.root))
-            os.environ |= {"MLFLOW_TRACKING_TOKEN": target.token, "MLFLOW_DISABLE_TELEMETRY": "true"}
-            servers = [Server("Tenuto", f"{target.url}/mlflow", target.token), Server("MLflow", url)]
-            measure(servers, options)
+        stack.enter_context(up(cluster, 1))
+        target = Target.find(str(cluster.root))
+        os.environ |= {"MLFLOW_TRACKING_TOKEN": target.token, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        servers = [Server("Tenuto", f"{target.url}/mlflow", target.token)]
+        if options.mlflow is not None:
+            url = stack.enter_context(peer(options.mlflow.absolute(), second_database(cluster), directory))
+            servers.append(Server("MLflow", url))
+        measure(servers, options)
 
 
 def measure(servers: list[Server], options: argparse.Namespace) -> None:
@@ -190,9 +194,14 @@ def told(what: str, servers: list[Server], repeats: int, rate: Callable[[Server]
         for server in servers:
             rates[server.name].append(rate(server))
     medians = {name: statistics.median(found) for name, found in rates.items()}
-    ratios = [a / b for a, b in zip(rates["Tenuto"], rates["MLflow"], strict=True)]
     shown = ", ".join(f"{name} {median:,.0f} values/s" for name, median in medians.items())
-    print(f"{what}: {shown}; ratio {statistics.median(ratios):.1f}", flush=True)
+    if "MLflow" not in rates:
+        print(f"{what}: {shown}", flush=True)
+        figure(what, medians["Tenuto"], "values/s")
+        return
+    ratio = statistics.median(a / b for a, b in zip(rates["Tenuto"], rates["MLflow"], strict=True))
+    print(f"{what}: {shown}; ratio {ratio:.1f}", flush=True)
+    figure(what, medians["Tenuto"], "values/s", beside="MLflow's server", of=medians["MLflow"], ratio=ratio)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from types import SimpleNamespace
 
 import asyncpg
 import numpy
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.metrics.columns import Columns
@@ -164,7 +165,10 @@ async def growing(pool: asyncpg.Pool, trials: int, per_second: float) -> AsyncIt
 
 
 def told(name: str, found: str, bar: str) -> None:
+    """`found` begins with the number that counts, after the word "median" where there are several, and ends with its unit."""
     print(f"{name:64} {found:>28}   bar {bar}", flush=True)
+    value, unit = found.removeprefix("median ").split()[0].rstrip(","), found.split()[-1]
+    figure(name, float(value), unit, bar=f"at most {bar}" if bar else "")
 
 
 def spread(taken: list[float]) -> str:
@@ -172,10 +176,10 @@ def spread(taken: list[float]) -> str:
     return f"median {ordered[len(ordered) // 2]:.0f}, p95 {ordered[int(0.95 * (len(ordered) - 1))]:.0f} ms"
 
 
-def look_whole(driver: Driver) -> None:
+def look_whole(driver: Driver, trials: int) -> None:
     page = driver.page
     seen = driver.open("/experiments/2?tab=curves", {"paint": "h1, h2", "curves": '[aria-label^="Curves of"] canvas'})
-    told("1,000 trials: first meaningful paint", f"{seen['paint']:.0f} ms", "1,500 ms")
+    told(f"{trials:,} trials: first meaningful paint", f"{seen['paint']:.0f} ms", "1,500 ms")
     told("validation curves shown", f"{seen['curves']:.0f} ms", "2,500 ms")
     told("JavaScript of the first page, gzip", f"{driver.script_kilobytes():.0f} KB", "350 KB")
     told("a pointer over the validation curves", spread(driver.hover(".u-over")), "50 ms")
@@ -189,14 +193,14 @@ def look_whole(driver: Driver) -> None:
     page.goto("about:blank")
 
 
-def look_many(driver: Driver, events: int) -> None:
+def look_many(driver: Driver, trials: int, events: int) -> None:
     for name, address, selector in (
         ("list", "/experiments/1?tab=trials", 'section[aria-label="Trials"] tbody tr:nth-child(5)'),
         ("parallel coordinates", "/experiments/1?tab=hyperparameters", 'canvas[aria-label^="Parallel"]'),
         ("rungs", "/experiments/1?tab=rungs", '[aria-label^="Rungs of"]'),
     ):
         seen = driver.open(address, {"it": selector})
-        told(f"10,000 trials: {name} shown", f"{seen['it']:.0f} ms", "3,000 ms")
+        told(f"{trials:,} trials: {name} shown", f"{seen['it']:.0f} ms", "3,000 ms")
         if name == "list":
             told("frames while the list scrolls (at rest: " + spread(driver.frames()) + ")", spread(driver.scroll()), "17 ms")
         elif name == "parallel coordinates":
@@ -220,7 +224,7 @@ async def main() -> None:
     parser.add_argument("--live", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--only", nargs="*", choices=("whole", "many", "live"), default=("whole", "many", "live"))
-    sizes = parser.parse_args()
+    sizes = parse(parser, trials=8, many=12, live=2, seconds=0.5, only=["whole"])
     with tempfile.TemporaryDirectory() as directory:
         server = PostgresServer(Path(directory) / "postgres")
         await server.start()
@@ -245,9 +249,9 @@ async def look(world: World, pool: asyncpg.Pool, sizes: argparse.Namespace, even
     with ThreadPoolExecutor(1) as thread:
         driver = await loop.run_in_executor(thread, Driver.start, f"http://127.0.0.1:{world.service.port}")
         if "whole" in sizes.only:
-            await loop.run_in_executor(thread, look_whole, driver)
+            await loop.run_in_executor(thread, look_whole, driver, sizes.trials)
         if "many" in sizes.only:
-            await loop.run_in_executor(thread, look_many, driver, events)
+            await loop.run_in_executor(thread, look_many, driver, sizes.many, events)
         if "live" in sizes.only:
             async with growing(pool, sizes.live, UPDATES_PER_SECOND):
                 await loop.run_in_executor(thread, look_live, driver, sizes.seconds)

@@ -16,6 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 import psutil
+from figures import figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog import Append
@@ -30,6 +31,7 @@ from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
 from tenuto.services.scheduler.simulation.traces import generated, script_of
 
 BATCH = 5_000
+STEPS_MAX = 250
 
 
 def simulated(events: int, policy: str) -> list[Event]:
@@ -77,7 +79,7 @@ async def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--policy", default="priority")
-    given = parser.parse_args()
+    given = parse(parser, events=400, questions=5)
     events = simulated(given.events, given.policy)
     print(f"{len(events):,} events, {len({event.type for event in events})} types, policy {given.policy}")
     with tempfile.TemporaryDirectory() as directory:
@@ -98,16 +100,17 @@ async def measure(queues: PastQueues, head: int, questions: int) -> None:
         if not answer.code:
             break
     print(f"first answer at the log's end: {time.perf_counter() - begin:.1f} s, {asked} questions")
-    chance = random.Random(1)
+    chance, steps = random.Random(1), min(STEPS_MAX, questions)
     for name, positions, agents in (
         ("random positions, queue", chance.sample(range(1, head + 1), questions), False),
         ("random positions, cluster", chance.sample(range(1, head + 1), questions), True),
-        ("forward, 250 steps", list(range(head // 250, head + 1, head // 250)), False),
+        (f"forward, {steps} steps", [head * step // steps for step in range(1, steps + 1)], False),
     ):
         found = [await timed(queues, position, agents=agents) for position in positions]
         taken = sorted(seconds for seconds, _, _ in found)
         rows = max(sum(len(pool.rows) for pool in answer.queue.pools) for _, answer, _ in found)
         assert not any(answer.code for _, answer, _ in found)
+        figure(f"{name}, median", taken[len(taken) // 2] * 1e3, "ms")
         print(
             f"{name:28} median {taken[len(taken) // 2] * 1e3:6.0f} ms  p99 {taken[-1 - len(taken) // 100] * 1e3:6.0f} ms  "
             f"longest {taken[-1] * 1e3:6.0f} ms  up to {rows} rows, {max(size for *_, size in found) / 1e3:.0f} kB"

@@ -18,6 +18,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from figures import figure, parse
 from immutables import Map
 
 from tenuto.kernel.service import spare_collector
@@ -110,11 +111,12 @@ def main() -> None:
     parser.add_argument("--demands", type=int, default=1_000)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, passes=3, demands=20, nodes=12)
     spare_collector()  # as the services do
     for name, nodes_max in (("steady", options.nodes), ("requesting", min(1_000, options.nodes + 20))):
         found = {"case": name, **measure(options.passes, options.demands, options.nodes, nodes_max=nodes_max)}
         print(json.dumps(found) if options.json else "  ".join(f"{key}={value}" for key, value in found.items()))
+        figure(f"a pass, {name}, p99", found["p99_ms"], "ms", bar="at most 20 ms")
 
 
 if __name__ == "__main__":

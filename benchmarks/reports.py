@@ -34,6 +34,7 @@ from functools import partial
 from uuid import uuid4
 
 import psutil
+from figures import figure, parse
 from report_world import LANE, QUIET_TRIALS, World, new_event, report_of, world
 
 from tenuto.kernel.eventlog import Append
@@ -51,20 +52,21 @@ from tenuto.workers.harness.reporter import CALLS_PER_SECOND_MAX
 AGENTS, REPORTS = 10, 20_000
 QUIET_REPORTS_PER_SECOND = 5
 REPETITIONS = 300_000
+PROCESSOR_TICK_SECONDS = 0.01
 PARTS = ["validations", "checkpoints", "beside", "left"]
 HOG = "while True: sum(i * i for i in range(10**6))"
 
 
-async def received(at: World, kinds: int) -> dict[str, object]:
+async def received(at: World, reports: int, kinds: int) -> dict[str, object]:
     """`kinds`: 1 for validations only."""
-    each = REPORTS // AGENTS
+    each = reports // AGENTS
     for trial in range(1, AGENTS + 1):
         bodies = ((n + 1, report_of(trial, n if kinds == 2 else 2 * n + 1).to_json()) for n in range(each))
         await at.publish(f"agent-{trial}", trial, bodies)
-    while await at.messages() < REPORTS:  # noqa: ASYNC110 - asks the server
+    while await at.messages() < reports:  # noqa: ASYNC110 - asks the server
         await asyncio.sleep(0.02)
     with at.tracker() as process:
-        await at.until_empty(REPORTS - 1)  # from the first commit on: the start of a process is not what is measured
+        await at.until_empty(reports - 1)  # from the first commit on: the start of a process is not what is measured
         begun, left, used = time.perf_counter(), await at.messages(), processor_seconds(process)
         await at.until_empty()
         seconds, used = time.perf_counter() - begun, processor_seconds(process) - used
@@ -73,9 +75,12 @@ async def received(at: World, kinds: int) -> dict[str, object]:
     for first in range(0, left, BATCH_REPORTS_MAX):
         await at.log.append(Append(events[first : first + BATCH_REPORTS_MAX]))
     reference = time.perf_counter() - begun
+    name = "validations" if kinds == 1 else "validations and checkpoints"
+    bar = "at least 5,000/s" if kinds == 1 else ""
+    figure(f"{name} committed", left / seconds, "/s", beside="append to the log", of=left / reference, bar=bar)
     return {
         "committed_per_second": round(left / seconds),
-        "committed_per_processor_second": round(left / used),
+        "committed_per_processor_second": round(left / max(used, PROCESSOR_TICK_SECONDS)),
         "log_append_per_second": round(left / reference),
         "ratio_to_log_append": round(reference / seconds, 2),
     }
@@ -187,16 +192,18 @@ async def beside(at: World, seconds: float) -> dict[str, object]:
                     found["noisy_made_per_second"] = round(made[0] / seconds)
                     found["noisy_committed_per_second"] = round((made[0] - waiting) / seconds)
                     await agent.until_committed(noisy)
-    found["ratio_p99"] = round(float(str(found["beside_p99_ms"])) / float(str(found["alone_p99_ms"])), 1)
+    own, alone = float(str(found["beside_p99_ms"])), float(str(found["alone_p99_ms"]))
+    found["ratio_p99"] = round(own / alone, 1)
+    figure("beside a noisy trial, disk to commit, p99", own, "ms", beside="without it", of=alone, bar="at most 500 ms")
     return found
 
 
-async def left(at: World) -> dict[str, object]:
+async def left(at: World, repetitions: int) -> dict[str, object]:
     found: dict[str, object] = {}
     gone, agent = report_of(1, 1).to_json(), AgentParts(at, "bench")
     await agent.report(2, 0, 2)  # these are in its spool still
     repeated = [(sequence, report_of(2, sequence - 1).to_json()) for sequence in (1, 2)]
-    await at.publish("bench", 2, (repeated[n % 2] for n in range(REPETITIONS)))
+    await at.publish("bench", 2, (repeated[n % 2] for n in range(repetitions)))
     with at.tracker():
         await at.tracker_is_up()
         begun = time.perf_counter()
@@ -207,10 +214,12 @@ async def left(at: World) -> dict[str, object]:
             await agent.until_committed(2)
             await at.until_empty()
             found["stream_empty_seconds"] = round(time.perf_counter() - begun, 2)
-        await at.publish("gone", 1, ((1, gone) for _ in range(REPETITIONS // 3)))
+        await at.publish("gone", 1, ((1, gone) for _ in range(repetitions // 3)))
         begun, before = time.perf_counter(), await at.messages()
         await at.until_empty()
         found["dropped_per_second_of_an_agent_that_is_gone"] = round(before / (time.perf_counter() - begun))
+    seconds = float(str(found["first_report_of_a_new_trial_seconds"]))
+    figure(f"first report behind {repetitions:,} repetitions", seconds, "s")
     return found
 
 
@@ -224,10 +233,10 @@ async def main(arguments: argparse.Namespace) -> None:
     try:
         for part in arguments.part:
             parts: dict[str, Callable[[World], Awaitable[object]]] = {
-                "validations": partial(received, kinds=1),
-                "checkpoints": partial(received, kinds=2),
+                "validations": partial(received, reports=arguments.reports, kinds=1),
+                "checkpoints": partial(received, reports=arguments.reports, kinds=2),
                 "beside": partial(beside, seconds=arguments.seconds),
-                "left": left,
+                "left": partial(left, repetitions=arguments.repetitions),
             }
             async with world() as at:
                 report[part] = await parts[part](at)
@@ -243,4 +252,6 @@ if __name__ == "__main__":
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each half of `beside`")
     parser.add_argument("--hogs", type=int, default=0)
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--reports", type=int, default=REPORTS, help="that stand in the stream")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of `left`")
+    asyncio.run(main(parse(parser, part=["checkpoints", "beside"], seconds=0.4, reports=200, repetitions=300)))

@@ -27,6 +27,8 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from figures import figure, parse
+
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
 from tenuto.services.scheduler.simulation.script import Script, segments
@@ -140,7 +142,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    given = parse(parser, events=1, processes=1)
     started, total, histories, broken, said = time.monotonic(), 0, 0, 0, 0
     seeds = count(given.seed)
     waiting: set[Future[tuple[int, list[str]]]] = set()
@@ -158,6 +160,8 @@ def main() -> None:
                 said = total * PROGRESS_PARTS // given.events
                 print(_summary(total, histories, broken, time.monotonic() - started), flush=True)
     print(_summary(total, histories, broken, time.monotonic() - started) + " in all")
+    figure("events of one history after the other", total / (time.monotonic() - started), "/s")
+    figure("broken promises", broken, f"in {total:,} events", bar="none")
     sys.exit(1 if broken else 0)
 
 

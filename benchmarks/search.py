@@ -20,6 +20,8 @@ import tracemalloc
 from collections import deque
 from typing import Any
 
+from figures import figure, parse
+
 from tenuto.kernel.service import spare_collector
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EventData
@@ -157,10 +159,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--modes", nargs="+", default=["promotion", "stopping"])
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--memory-trials", type=int, default=10_000, help="of the search whose state is weighed")
+    options = parse(parser, trials=[100], memory_trials=100)
     spare_collector()  # as every service does
     rows = [measure(trials, mode) for mode in options.modes for trials in options.trials]
-    held = {mode: round(memory(10_000, mode)) for mode in options.modes}
+    held = {mode: round(memory(options.memory_trials, mode)) for mode in options.modes}
+    for row in rows:
+        bar = "at least 20,000/s at 10,000 trials"
+        figure(f"decisions, {row['mode']}, {row['trials']:,} trials", row["decisions_per_second"], "/s", bar=bar)
+    for mode, size in held.items():
+        figure(f"state of a finished trial, {mode}", size, "bytes", bar="at most 1,000 bytes")
     if options.json:
         print(json.dumps({"decisions": rows, "bytes_per_finished_trial": held}))
         return
@@ -172,7 +180,7 @@ def main() -> None:
             f" while the machine's speed was {row['machine_speed']}"
         )
     for mode, size in held.items():
-        print(f"{mode:>10}: {size} bytes of state per finished trial, at 10,000 trials")
+        print(f"{mode:>10}: {size} bytes of state per finished trial, at {options.memory_trials:,} trials")
 
 
 if __name__ == "__main__":

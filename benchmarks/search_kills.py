@@ -20,6 +20,7 @@ from typing import Any
 
 import killing
 import yaml
+from figures import parse
 from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -43,12 +44,14 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
     path = directory / "config.yaml"
     path.write_text(yaml.safe_dump(killing.search(seed, trials, step_seconds=0.005, max_restarts=20)))
     rng = random.Random(seed)
-    cluster.up()
+    if not killing.is_shared():
+        cluster.up()
     began = time.monotonic()
     experiment = str(cluster.json("exp", "create", path, MODEL)["id"])
     killed: Counter[str] = Counter()
     progress = Progress(cluster, experiment, trials, began)
-    head, between = cluster.wait_events(0, 10), max(2, trials * EVENTS_EACH_TRIAL // (kills + 1))
+    head = cluster.wait_events(int(cluster.client().get("/status")["head"]), 5)
+    between = max(2, trials * EVENTS_EACH_TRIAL // (kills + 1))
     for number in range(kills):
         wanted, victim = head + rng.randint(between // 2, between), rng.choice(VICTIMS)
         while head < wanted and not progress.over():
@@ -108,7 +111,7 @@ def say(text: str) -> None:
 def main() -> None:
     parser = killing.parser(__doc__.split("\n")[0], kills=10)
     parser.add_argument("--trials", type=int, default=100)
-    arguments = parser.parse_args()
+    arguments = parse(parser, trials=4, kills=1)
     report = killing.measured(
         lambda cluster, directory: run(cluster, directory, arguments.trials, arguments.kills, arguments.seed), arguments.report
     )

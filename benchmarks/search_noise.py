@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import figure, parse
 
 sys.path.insert(0, str(Path(__file__).parent))
 from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, space_of
@@ -26,6 +27,7 @@ from tenuto.services.searcher.methods.sampling import sample
 from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
 
 LENGTHS, ROWS, PART, BUDGET = 256, 1_000, 0.02, 100.0
+TABLES = ("trained", "power_law 0", "power_law 1")
 SEARCHES: dict[str, dict[str, Any]] = {
     "random": {"name": "random"},
     "asha, R/r 64": {"name": "asha", "max_rungs": 4},
@@ -37,17 +39,22 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-def tables() -> dict[str, np.ndarray[Any, Any]]:
+def tables(names: list[str]) -> dict[str, np.ndarray[Any, Any]]:
     """[rows, LENGTHS], without the worst 5 % at each length, which would make the spread that of divergence."""
+    return {name: _trained() if name == "trained" else _power_law(int(name.split()[1])) for name in names}
+
+
+def _trained() -> np.ndarray[Any, Any]:
     file = TrainedFile.read(CURVES / "fashion_mlp.npz")
-    found = {"trained": _at_lengths(file.errors[:ROWS], np.array(file.lengths, float))}
-    for seed in (0, 1):
-        family = PowerLawFamily(seed)
-        lengths = [2**k for k in range(11)]
-        rows = [sample(family.space, seed, number) for number in range(1, ROWS + 1)]
-        losses = np.array([[family.loss(row, length) for length in lengths] for row in rows])
-        found[f"power_law {seed}"] = _at_lengths(losses, np.array(lengths, float))
-    return found
+    return _at_lengths(file.errors[:ROWS], np.array(file.lengths, float))
+
+
+def _power_law(seed: int) -> np.ndarray[Any, Any]:
+    family = PowerLawFamily(seed)
+    lengths = [2**k for k in range(11)]
+    rows = [sample(family.space, seed, number) for number in range(1, ROWS + 1)]
+    losses = np.array([[family.loss(row, length) for length in lengths] for row in rows])
+    return _at_lengths(losses, np.array(lengths, float))
 
 
 def _at_lengths(losses: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -90,15 +97,22 @@ class Noisy(Simulation):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=15)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--curves", nargs="+", choices=TABLES, default=TABLES)
+    given = parse(parser, seeds=1, curves=["trained"])
+    seeds = given.seeds
     print("| curves | noise | " + " | ".join(SEARCHES) + " |\n|---|---|" + "---|" * len(SEARCHES))
-    for name, table in tables().items():
+    for name, table in tables(given.curves).items():
         for noise, falls in ((0.0, True), (1.0, True), (1.0, False)):
-            cells = []
-            for settings in SEARCHES.values():
+            cells, where = [], f"{name}, noise {noise:g}{', falls' if falls and noise else ''}"
+            by_random = math.inf
+            for search, settings in SEARCHES.items():
                 costs = sorted(Noisy(settings, table, noise, falls, seed).to_target() for seed in range(seeds))
                 middle = costs[(seeds - 1) // 2]
                 cells.append(f"{middle:.1f}" if math.isfinite(middle) else f">{BUDGET:.0f}")
+                by_random = middle if search == "random" else by_random
+                if search != "random" and math.isfinite(middle):
+                    of = by_random if math.isfinite(by_random) else None
+                    figure(f"{search}: {where}", middle, "full trainings", beside="random search", of=of)
             print(f"| {name} | {noise:g}{', falls' if falls and noise else ''} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import figure, parse
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 sys.path.insert(0, str(Path(__file__).parent))
 from curves_peers import search
 from curves_rules import Promotion, Rungs, Stopping
-from search_noise import BUDGET, LENGTHS, PART, tables
+from search_noise import BUDGET, LENGTHS, PART, TABLES, tables
 
 DIVISOR, WORKERS = 4, 4
 SEARCHES: dict[str, tuple[type[Rungs], int, int]] = {
@@ -45,27 +46,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=15)
     parser.add_argument("--noise", type=float, nargs="+", default=[2.0, 4.0])
-    arguments = parser.parse_args()
+    parser.add_argument("--curves", nargs="+", choices=TABLES, default=TABLES)
+    arguments = parse(parser, seeds=1, noise=[2.0], curves=["trained"])
     print("| curves | noise | random | " + " | ".join(SEARCHES) + " |\n|---|---|---|" + "---|" * len(SEARCHES), flush=True)
-    for name, table in tables().items():
+    for name, table in tables(arguments.curves).items():
         good = table[:, -1] <= np.sort(table[:, -1])[math.ceil(PART * len(table)) - 1]
         orders = [random.Random(f"{seed}").choices(range(len(table)), k=30_000) for seed in range(arguments.seeds)]
-        by_random = middle([next(n + 1 for n, row in enumerate(rows) if good[row]) for rows in orders])
+        random_cost = median([next(n + 1 for n, row in enumerate(rows) if good[row]) for rows in orders])
         for noise in arguments.noise:
             cells = []
-            for rule, ratio, mean in SEARCHES.values():
+            for shown, (rule, ratio, mean) in SEARCHES.items():
                 lengths = [LENGTHS // DIVISOR**k for k in range(round(math.log(ratio, DIVISOR)) + 1)][::-1]
                 costs = []
                 for seed, rows in enumerate(orders):
                     losses = seen(table, lengths, mean, noise * float(table[:, 3].std()), good, seed)
                     scheduler = rule(lengths[:-1], DIVISOR)
                     costs += search(scheduler, losses, lengths, rows, [FOUND], DIVISOR, WORKERS, BUDGET, seed)
-                cells.append(middle(costs))
-            print(f"| {name} | {noise:g} | {by_random} | " + " | ".join(cells) + " |", flush=True)
+                cost = median(costs)
+                cells.append(words(cost))
+                if math.isfinite(cost):
+                    figure(f"{shown}: {name}, noise {noise:g}", cost, "full trainings", beside="random search", of=random_cost)
+            print(f"| {name} | {noise:g} | {words(random_cost)} | " + " | ".join(cells) + " |", flush=True)
 
 
-def middle(costs: list[float]) -> str:
-    cost = sorted(costs)[(len(costs) - 1) // 2]
+def median(costs: list[float]) -> float:
+    return sorted(costs)[(len(costs) - 1) // 2]
+
+
+def words(cost: float) -> str:
     return f"{cost:.1f}" if math.isfinite(cost) else f">{BUDGET:.0f}"
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from figures import figure, parse
 from search_quality_problems import Problem, problems, thresholds
 
 from tenuto.schemas.config import ExperimentConfig
@@ -120,12 +121,12 @@ def budget_of(method: str, ratio: int, budget: float) -> float:
     return min(budget, float(math.ceil(trials * (math.log(ratio, DIVISOR) + 1) / ratio)))
 
 
-def measure(name: str, methods: list[str], ratios: list[int], seeds: int, budget: float) -> list[dict[str, Any]]:
-    """One row for each method, ratio and target."""
+def measure(name: str, methods: list[str], ratios: list[int], seeds: int, budget: float, draws: int) -> list[dict[str, Any]]:
+    """One row for each method, ratio and target. `draws`: random configurations from which the targets are worked out."""
     landscapes = [problems(seed)[name] for seed in range(seeds)]
     own = name == "power_law"
-    once = None if own else thresholds(landscapes[0], PARTS, THRESHOLD_DRAWS)
-    targets = [once or thresholds(problem, PARTS, LANDSCAPE_DRAWS) for problem in landscapes]
+    once = None if own else thresholds(landscapes[0], PARTS, draws)
+    targets = [once or thresholds(problem, PARTS, min(draws, LANDSCAPE_DRAWS)) for problem in landscapes]
     rows = []
     for method in methods:
         for ratio in ratios if method not in ("random", "tpe") else ratios[:1]:
@@ -232,19 +233,31 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=150.0)
     parser.add_argument("--json", type=Path, help="write the rows here; rows of other problems and methods there are kept")
     parser.add_argument("--picture", type=Path)
-    arguments = parser.parse_args()
+    parser.add_argument("--draws", type=int, default=THRESHOLD_DRAWS, help=argparse.SUPPRESS)
+    arguments = parse(parser, seeds=1, methods=["random", "asha"], ratios=[16], budget=5.0, draws=300)
     names = list(problems(0)) if arguments.problems == ["all"] else arguments.problems
     methods = list(METHODS) if arguments.methods == ["all"] else arguments.methods
     rows: list[dict[str, Any]] = []
     for name in names:
-        rows += measure(name, methods, arguments.ratios, arguments.seeds, arguments.budget)
+        rows += measure(name, methods, arguments.ratios, arguments.seeds, arguments.budget, arguments.draws)
         if arguments.json is not None:
             _merge(arguments.json, rows)
+    tell(rows)
     if arguments.json is not None:
         rows = json.loads(arguments.json.read_text())
     print(show(rows))
     if arguments.picture is not None:
         draw(rows, arguments.picture, PARTS[-1])
+
+
+def tell(rows: list[dict[str, Any]]) -> None:
+    """The cost of each search beside that of random search on the same problem and target."""
+    by_random = {(row["problem"], row["part"]): row["median"] for row in rows if row["method"] == "random"}
+    for row in rows:
+        of = by_random.get((row["problem"], row["part"]), math.inf)
+        if row["method"] != "random" and math.isfinite(row["median"]) and math.isfinite(of):
+            name = f"{row['method']}, R/r {row['ratio']}, {row['problem']}, best {row['part']:.2%}"
+            figure(name, row["median"], "full trainings", beside="random search", of=of)
 
 
 def _merge(path: Path, rows: list[dict[str, Any]]) -> None:

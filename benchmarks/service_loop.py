@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from figures import figure, parse
 from nats.aio.client import Client
 
 from tenuto.embedded.nats import NatsServer
@@ -152,6 +153,11 @@ async def measure(postgres: PostgresServer, server: NatsServer, arguments: argpa
     await bus_module.close(bus)
     await log.close()
     p50, p99 = slow[len(slow) // 2], slow[int(len(slow) * 0.99)]
+    best, appended = arguments.events / min(rounds), arguments.events / append_seconds
+    figure("inputs answered", best, "/s", beside="append to the log", of=appended, bar="at least 5,000/s")
+    made_of = 1e3 * (2 * single + 2 * publish)
+    for name, seconds, bar in (("p50", p50, ""), ("p99", p99, "at most 100 ms")):
+        figure(f"input to answer, {name}", seconds * 1e3, "ms", beside="two appends and two publishes", of=made_of, bar=bar)
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "inputs": arguments.events,
@@ -210,7 +216,7 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=1_000, help="inputs per second while latency is measured")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--service", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parse(parser, events=200, rounds=1, rate=100, seconds=0.5)
     if given.service:
         run_service("tally", build)
     else:

@@ -9,6 +9,8 @@ urgent than the gang, and the gang gives way. In the end everything runs to its 
 Then each experiment is run again alone and undisturbed. Every trial must end with the same weights and the same state of
 optimizer and generators, by the SHA-256 of its last checkpoint's files: both are read from the event log. The exit code is 1 if
 one differs, or if nothing was preempted. The picture is drawn from the log, by `tenuto job picture`.
+
+With --step-seconds it trains a model whose steps last so long and cost nothing, on 2 agents, for two users and a gang of 4.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from embedded_cluster import CLUSTER_VARIABLE
+from figures import figure, parse
+
 from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
 
 TENUTO = Path(sys.executable).with_name("tenuto")
 MODEL = Path(__file__).parents[1] / "examples" / "digits"
+SLOW_MODEL = Path(__file__).with_name("models") / "turnover"
 USERS = ("ada", "bob", "eve")
-GANG_SLOTS = 6
+AGENT_SLOTS = 2
 COMPARED = ("model.safetensors", "state.pt")
 STEP_SECONDS_MAX = 600.0
 """For whatever is waited for; on two cores eight processes start slowly."""
@@ -40,11 +46,18 @@ POLL_SECONDS = 0.1
 
 
 class Show:
-    def __init__(self, directory: Path) -> None:
-        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
+    def __init__(self, directory: Path, slow: bool) -> None:
+        running = os.environ.get(CLUSTER_VARIABLE)
+        self.runs_already = running is not None
+        """It has 2 agents, and may have the users."""
+        self.root = Path(running or directory / "cluster")
+        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(self.root)}
         for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
             self.environment.pop(name, None)
         self.directory, self.tokens, self.started = directory, dict[str, str](), time.monotonic()
+        self.model, self.agents = (SLOW_MODEL, 2) if slow else (MODEL, 4)
+        self.users = USERS[:2] if slow else USERS
+        self.slots = self.agents * AGENT_SLOTS
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
@@ -59,7 +72,7 @@ class Show:
         return done.stdout
 
     def client(self) -> Client:
-        return Client(Target.find(str(self.directory), None))
+        return Client(Target.find(str(self.root), None))
 
     def events(self) -> list[Event]:
         return [decode_event(line) for line in self.client().event_bodies()]
@@ -80,7 +93,7 @@ class Show:
     def submit(self, config: dict[str, Any], user: str) -> int:
         path = self.directory / f"{config['name']}.json"
         path.write_text(json.dumps(config))
-        return int(json.loads(self.tenuto("exp", "create", path, MODEL, "--json", user=user))["id"])
+        return int(json.loads(self.tenuto("exp", "create", path, self.model, "--json", user=user))["id"])
 
     def ended(self, *experiments: int) -> Callable[[], bool]:
         return lambda: all(self.client().get(f"/experiments/{item}")["ended_us"] is not None for item in experiments)
@@ -103,29 +116,42 @@ def search(name: str, seed: int, trials: int, batches: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gang(batches: int) -> dict[str, Any]:
+def gang(slots: int, batches: int) -> dict[str, Any]:
     config = search("gang", 99, 1, batches)
     config["hyperparameters"] |= {"batch_size": 36, "learning_rate": 0.01}
     config["searcher"] = {
         "name": "single", "metric": "accuracy", "smaller_is_better": False, "max_length": {"batches": batches},
     }  # fmt: skip
-    config["resources"] = {"slots_per_trial": GANG_SLOTS}
+    config["resources"] = {"slots_per_trial": slots}
     return config
+
+
+def slow(config: dict[str, Any], step_seconds: float, steps: Path) -> dict[str, Any]:
+    """The same for the model whose steps cost nothing."""
+    variables = {"STEP_SECONDS": str(step_seconds), "STEPS_FILE": str(steps)}
+    rate = config["hyperparameters"]["learning_rate"]
+    searcher = config["searcher"] | {"metric": "loss", "smaller_is_better": True}
+    return config | {
+        "entrypoint": "model_def:TurnoverTrial", "hyperparameters": {"learning_rate": rate}, "searcher": searcher,
+        "environment": {"variables": variables},
+    }  # fmt: skip
 
 
 def shared(show: Show, configs: list[dict[str, Any]]) -> list[int]:
     """The story. Returns the experiments, the gang last."""
-    searches = [show.submit(config, user) for config, user in zip(configs[:-1], USERS, strict=True)]
-    show.until("8 trials of three users train", lambda: show.running() == 8)
-    wide = show.submit(configs[-1], USERS[2])
+    users = show.users
+    searches = [show.submit(config, user) for config, user in zip(configs[:-1], users, strict=True)]
+    show.until(f"{show.slots} trials of {len(users)} users train", lambda: show.running() == show.slots)
+    wide = show.submit(configs[-1], users[-1])
     show.until("the gang waits", lambda: _reason(show, wide) != "")
     show.say(f"why: {_reason(show, wide)}")
-    show.tenuto("job", "set", str(wide), "--priority", "10", user=USERS[2])
-    show.until("the gang became urgent, and trains on 6 slots", lambda: show.running(wide) == 1)
+    show.tenuto("job", "set", str(wide), "--priority", "10", user=users[-1])
+    slots = configs[-1]["resources"]["slots_per_trial"]
+    show.until(f"the gang became urgent, and trains on {slots} slots", lambda: show.running(wide) == 1)
     second = searches[1]
-    show.tenuto("job", "set", str(second), "--priority", "5", user=USERS[1])
-    show.until(f"{USERS[1]}'s search became more urgent than the gang, which gave way", lambda: _preempted(show, wide))
-    show.tenuto("job", "set", str(wide), "--priority", "42", user=USERS[2])
+    show.tenuto("job", "set", str(second), "--priority", "5", user=users[1])
+    show.until(f"{users[1]}'s search became more urgent than the gang, which gave way", lambda: _preempted(show, wide))
+    show.tenuto("job", "set", str(wide), "--priority", "42", user=users[-1])
     show.until("all have ended", show.ended(*searches, wide))
     return [*searches, wide]
 
@@ -154,16 +180,18 @@ def last_files(events: list[Event], experiment: int) -> dict[int, dict[str, str]
 
 
 @contextlib.contextmanager
-def cluster(directory: Path) -> Iterator[Show]:
-    show = Show(directory)
-    show.tenuto("up", "--detach", "--agents", "4", "--cpu-slots", "2")
+def cluster(show: Show) -> Iterator[None]:
+    if not show.runs_already:
+        show.tenuto("up", "--detach", "--agents", str(show.agents), "--cpu-slots", str(AGENT_SLOTS))
     try:
-        show.until("4 agents of 2 slots are there", lambda: len(show.client().get("/agents")) == 4)
-        for user in USERS:
+        there = f"{show.agents} agents of {AGENT_SLOTS} slots are there"
+        show.until(there, lambda: len(show.client().get("/agents")) == show.agents)
+        for user in show.users:
             show.tokens[user] = json.loads(show.tenuto("user", "create", user, "--json"))["token"]
-        yield show
+        yield
     finally:
-        show.tenuto("down")
+        if not show.runs_already:
+            show.tenuto("down")
 
 
 def main() -> None:
@@ -172,17 +200,24 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1200, help="of each trial of a search")
     parser.add_argument("--gang-batches", type=int, default=200)
     parser.add_argument("--picture", default="", help="draw slots by time here")
-    given = parser.parse_args()
-    configs = [search(user, seed, given.trials, given.batches) for seed, user in enumerate(USERS, 1)] + [gang(given.gang_batches)]
+    parser.add_argument("--step-seconds", type=float, default=0.0, help="train the model whose steps cost nothing")
+    given = parse(parser, trials=2, batches=800, gang_batches=800, step_seconds=0.02)
     directory = Path(tempfile.mkdtemp(prefix="tenuto-shared-"))
+    show = Show(directory, given.step_seconds > 0)
+    configs = [search(user, seed, given.trials, given.batches) for seed, user in enumerate(show.users, 1)]
+    configs.append(gang(show.slots if given.step_seconds else 6, given.gang_batches))
+    disturbed_configs = configs
+    if given.step_seconds:
+        disturbed_configs = [slow(config, given.step_seconds, directory / "steps.txt") for config in configs]
+        configs = [slow(config, 0.0, directory / "steps.txt") for config in configs]
     try:
-        with cluster(directory) as show:
-            disturbed = shared(show, configs)
+        with cluster(show):
+            disturbed = shared(show, disturbed_configs)
             events = show.events()
             if given.picture:
                 print(show.tenuto("job", "picture", Path(given.picture).absolute()), end="")
             alone = []
-            for config, user in zip(configs, (*USERS, USERS[2]), strict=True):
+            for config, user in zip(configs, (*show.users, show.users[-1]), strict=True):
                 alone.append(show.submit(config, user))
                 show.until(f"{config['name']} ran again, undisturbed", show.ended(alone[-1]))
             different = judge(show, events, disturbed, alone)
@@ -193,7 +228,8 @@ def main() -> None:
 
 def judge(show: Show, events: list[Event], disturbed: list[int], alone: list[int]) -> list[str]:
     """Compares, and prints the table. Returns what is wrong."""
-    preempted = [event.data.trial_id for event in events if event.type == "AllocationPreempted"]  # type: ignore[attr-defined]
+    ours = [event for event in events if event.type == "AllocationPreempted" and event.data.experiment_id in disturbed]  # type: ignore[attr-defined]
+    preempted = [event.data.trial_id for event in ours]  # type: ignore[attr-defined]
     everything, wrong = show.events(), []
     print("| trial | preempted | weights, optimizer and generators |\n|---|---|---|")
     for first, second in zip(disturbed, alone, strict=True):
@@ -206,6 +242,7 @@ def judge(show: Show, events: list[Event], disturbed: list[int], alone: list[int
             print(f"| {trial} | {preempted.count(trial)} x | {'equal' if same else 'DIFFERENT'} |")
     if not preempted:
         wrong.append("nothing was preempted")
+    figure("trials with other weights than undisturbed", len(wrong), f"of {len(preempted)} preemptions", bar="none")
     print(f"{len(set(preempted))} trials were preempted, {len(preempted)} times; different: {', '.join(wrong) or 'none'}")
     return wrong
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-HEADS = ("benchmark", "figure", "value", "beside", "its value", "ratio")
+HEADS = ("benchmark", "figure", "value", "beside", "its value", "ratio", "bar")
 DIGITS = 3
 """Significant digits: a figure varies by some percent from run to run."""
 
@@ -22,7 +22,7 @@ def rows(text: str) -> list[tuple[str, ...]]:
         found.append(
             (
                 line["benchmark"], line["figure"], number(line["value"], unit), line["beside"], number(line["of"], unit),
-                "" if ratio is None else f"{ratio:.2f}",
+                "" if ratio is None else f"{ratio:.2f}", line["bar"],
             )
         )  # fmt: skip
     return found

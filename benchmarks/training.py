@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from figures import figure, parse
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -244,7 +245,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=150)
     parser.add_argument("--steps", type=int, default=10, help="per block; a multiple of 10")
     parser.add_argument("--loader-workers", type=int, default=0)
-    options = parser.parse_args()
+    options = parse(parser, step_ms=0.1, pairs=2)
     if any(os.environ.get(name) != value for name, value in SETTINGS.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **SETTINGS})
     torch.set_num_threads(1)
@@ -266,6 +267,10 @@ def main() -> None:
             agent.communicate()
     wall = [ours[0] / bare[0] - 1 for bare, ours in pairs]
     cpu = [ours[1] / bare[1] - 1 for bare, ours in pairs]
+    for kind, (name, over) in enumerate({"wall": wall, "cpu": cpu}.items()):
+        own, bare_ms = (statistics.median(pair[side][kind] for pair in pairs) / options.steps * 1e3 for side in (1, 0))
+        ratio, bar = 1 + statistics.median(over), "ratio at most 1.03 at 10 ms"
+        figure(f"step of a Trial, {name}", own, "ms", beside="a bare loop", of=bare_ms, ratio=ratio, bar=bar)
     print(
         json.dumps(
             {

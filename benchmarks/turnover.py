@@ -19,15 +19,17 @@ import json
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+from figures import figure, parse
 
 MODEL = Path(__file__).with_name("models") / "turnover"
 
 
 class Cluster(EmbeddedCluster):
     def __init__(self, directory: Path, warm: bool) -> None:
-        super().__init__(directory, MODEL, {"TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0"})
+        super().__init__(directory, MODEL, {"TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0"}, own=not warm)
 
     def create(self, batches: int, trials: int, step_seconds: float) -> str:
         self.steps.write_text("")
@@ -41,6 +43,7 @@ class Cluster(EmbeddedCluster):
                     "metric": "loss",
                     "max_trials": trials,
                     "max_length": {"batches": batches},
+                    **({"max_concurrent_trials": 1} if self.shared else {}),
                 },
                 "variables": {"STEP_SECONDS": str(step_seconds)},
                 "min_checkpoint_period": {"batches": 20},
@@ -120,9 +123,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--phases", action="store_true", help="take the warm turnover apart, and nothing else")
-    arguments = parser.parse_args()
+    parser.add_argument("--kinds", nargs="+", choices=("warm", "cold"), default=["warm", "cold"], help="of workers")
+    arguments = parse(parser, trials=2, kills=1, kinds=["warm"])
     report: dict[str, object] = {}
-    for warm in (True,) if arguments.phases else (True, False):
+    for warm in [kind == "warm" for kind in (["warm"] if arguments.phases else arguments.kinds)]:
         with directory_for_cluster() as directory:
             cluster = Cluster(directory, warm)
             with up(cluster, 1):
@@ -138,6 +142,11 @@ def main() -> None:
         report[f"recovery_{kind}_p50_ms"] = round(statistics.median(back) * 1e3)
         report[f"recovery_{kind}_max_ms"] = round(max(back) * 1e3)
     print(json.dumps(report, indent=1))
+    for name, bar in (("turnover", "at most 150 ms"), ("recovery", "at most 3 s")):
+        own, cold = (report.get(f"{name}_{kind}_p50_ms") for kind in ("warm", "cold"))
+        if isinstance(own, int):
+            peer: dict[str, Any] = {"beside": "a cold process", "of": cold} if isinstance(cold, int) else {}
+            figure(f"{name}, warm, p50", own, "ms", bar=bar, **peer)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from typing import Any
 
 import httpx
 from aiohttp import web
+from figures import figure, parse
 from standardwebhooks import Webhook
 
 from tenuto.embedded.postgres import PostgresServer
@@ -160,9 +161,8 @@ async def drive(
         while any(len(arrived) < arguments.events for arrived in receivers.arrived):  # noqa: ASYNC110 - a poll
             await asyncio.sleep(0.1)
     await log.close()
-    calm = [
-        agent for agent, at in appended.items() if not any(stop - 1 <= at <= stop + SETTLE_SECONDS for stop in gateway.times[1:])
-    ]
+    settle = arguments.settle_seconds
+    calm = [agent for agent, at in appended.items() if not any(stop - 1 <= at <= stop + settle for stop in gateway.times[1:])]
     delays = sorted(arrived[agent] - appended[agent] for arrived in receivers.arrived[2:] for agent in calm)
     wanted = list(appended)
     return {
@@ -194,7 +194,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--dead-seconds", type=float, default=60.0)
     parser.add_argument("--gateway", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser.add_argument("--settle-seconds", type=float, default=SETTLE_SECONDS, help="after a kill, in which no delay counts")
+    arguments = parse(parser, events=12, webhooks=3, rate=4.0, kills=1, dead_seconds=1.0, settle_seconds=0.0)
     if arguments.gateway:
         asyncio.run(gateway())
         return
@@ -205,6 +206,9 @@ def main() -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(found, indent=1))
+    figure("delay of a notice, median", found["delay_median_ms"], "ms", beside="append of an event", of=found["append_median_ms"])
+    wrong = found["lost"] + found["webhooks_out_of_order"] + found["notices_with_two_ids"]
+    figure("notices lost, doubled or out of order", wrong, f"of {found['notices']:,}", bar="none")
     if found["lost"] or found["webhooks_out_of_order"] or found["notices_with_two_ids"]:
         sys.exit(1)
 

@@ -6,6 +6,7 @@ Writes the table (CSV) and a configuration with its search space, for
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
@@ -14,14 +15,20 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from figures import figure, parse
+
 WHOLE = {"batch_size", "layers", "width"}
 
 
 def main() -> None:
-    table, config = map(Path, sys.argv[1:3])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("config", type=Path)
+    given = parse(parser)
     file = np.load(Path(__file__).with_name("fashion_mlp.npz"))
     names, images = [str(name) for name in file["names"]], int(file["validation_images"])
-    with table.open("w", newline="") as out:
+    with given.table.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow([*names, *(f"loss@{length}" for length in file["lengths"])])
         for place, errors in zip(file["hyperparameters"], file["errors"], strict=True):
@@ -34,7 +41,9 @@ def main() -> None:
         "hyperparameters": json.loads(str(file["space"])),
         "searcher": search | {"divisor": 4, "max_rungs": 5},
     }
-    config.write_text(yaml.safe_dump(whole, sort_keys=False))
+    given.config.write_text(yaml.safe_dump(whole, sort_keys=False))
+    print(f"{given.table}: {len(file['errors']):,} curves; {given.config}: their search space")
+    figure("curves in the table", len(file["errors"]), "curves")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from figures import figure, parse
+
 from tenuto.schemas.config import Hyperparameters
 from tenuto.services.searcher.methods.sampling import sample
 
@@ -192,7 +195,7 @@ def main() -> None:
     parser.add_argument("--data-directory", type=Path, default=FASHION)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=DEFAULT_FILE)
-    arguments = parser.parse_args()
+    arguments = parse(parser, configurations=4, steps=4, data="digits")
     lengths = [2**k for k in range(arguments.steps.bit_length())]
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
@@ -226,6 +229,7 @@ def main() -> None:
         f" --data {arguments.data}, torch {torch.__version__}",
     )
     final = np.sort(errors[:, -1]) / len(data[3])
+    figure("curves trained", len(rows) / (time.monotonic() - began), "/s")
     print(
         f"{arguments.out}: {len(rows)} curves in {time.monotonic() - began:.0f} s;"
         f" final error best {final[0]:.4f}, median {final[len(final) // 2]:.4f}"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from figures import figure, parse
 from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, problems, space_of
 
 from tenuto.schemas.config import ExperimentConfig
@@ -169,7 +170,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--parts", type=float, nargs="+", default=PARTS, help="strictness of the targets")
     parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
+    parser.add_argument("--trials", type=int, default=TRIALS, help=argparse.SUPPRESS)
+    arguments = parse(parser, seeds=1, problems=["wandering"], ratios=[16], trials=2_000)
     ratios, parts, seeds = tuple(arguments.ratios), tuple(arguments.parts), arguments.seeds
     out: dict[str, Any] = {
         "ratios": ratios, "parts": parts, "forms": list(FORMS), "budget": BUDGET,
@@ -186,13 +188,21 @@ def main() -> None:
                     search = Search(mode, table, arguments.divisor, ratio, arguments.workers, targets, seed)
                     costs[form, at, seed] = search.to_targets()
             print(f"{name} seed {seed}: {costs[:, :, seed, -1].round(2).tolist()}", file=sys.stderr, flush=True)
+        for form, label in enumerate(FORMS):
+            for at, ratio in enumerate(ratios):
+                middle = float(np.median(costs[form, at, :, -1]))
+                if math.isfinite(middle):
+                    figure(f"{label}, R/r {ratio}, {name}", middle, "full trainings")
         out |= {
             f"{name}/curves": np.stack([table.curves for table in tables]).astype(np.float64),
             f"{name}/lengths": tables[0].lengths,
             f"{name}/targets": [tables[seed % len(tables)].targets(parts) for seed in range(seeds)],
             f"{name}/costs": costs,
             f"{name}/orders": np.array(
-                [[sample(tables[0].space, seed, number)["row"] for number in range(1, TRIALS + 1)] for seed in range(seeds)],
+                [
+                    [sample(tables[0].space, seed, number)["row"] for number in range(1, arguments.trials + 1)]
+                    for seed in range(seeds)
+                ],
                 np.int32,
             ),
         }

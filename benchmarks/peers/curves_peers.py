@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import importlib.util
 import logging
 import math
 import random
@@ -22,6 +23,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from figures import figure, parse
 
 
 class Scheduler(Protocol):
@@ -37,7 +41,7 @@ class Scheduler(Protocol):
 
 
 class SyneTune(Scheduler):
-    name = "Syne Tune ASHA"
+    name, package = "Syne Tune ASHA", "syne_tune"
 
     def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         from syne_tune.config_space import randint
@@ -65,7 +69,7 @@ class SyneTune(Scheduler):
 
 
 class Optuna(Scheduler):
-    name = "Optuna SuccessiveHalvingPruner"
+    name, package = "Optuna SuccessiveHalvingPruner", "optuna"
 
     def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         import optuna
@@ -92,7 +96,7 @@ class Optuna(Scheduler):
 
 
 class RayTune(Scheduler):
-    name = "Ray Tune ASHAScheduler"
+    name, package = "Ray Tune ASHAScheduler", "ray"
 
     def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         from ray.tune.schedulers import ASHAScheduler
@@ -188,7 +192,10 @@ def main() -> None:
     parser.add_argument(
         "--peers", nargs="+", choices=[peer.__name__ for peer in PEERS], default=[peer.__name__ for peer in PEERS]
     )
-    arguments = parser.parse_args()
+    arguments = parse(parser, seeds=1)
+    peers = [peer for peer in PEERS if peer.__name__ in arguments.peers and importlib.util.find_spec(peer.package)]
+    for peer in [peer for peer in PEERS if peer.__name__ in arguments.peers and peer not in peers]:
+        print(f"{peer.name} is left out: {peer.package} is not installed")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     file = np.load(arguments.file)
@@ -205,7 +212,7 @@ def main() -> None:
             for form, label in enumerate(file["forms"]):
                 _row(f"Tenuto {label}", int(ratio), file[f"{name}/costs"][form, at, :seeds], budget)
             ours = file[f"{name}/costs"][:, at, :seeds]
-            for peer in [peer for peer in PEERS if peer.__name__ in arguments.peers]:
+            for peer in peers:
                 began, costs = time.monotonic(), []
                 for seed in range(seeds):
                     first = lengths[-1] // int(ratio)
@@ -225,6 +232,10 @@ def main() -> None:
                         )
                     )
                 _row(peer.name, int(ratio), np.array(costs), budget, ours)
+                own, of = (quartiles(found[:, -1])[1] for found in (ours[0], np.array(costs)))
+                if math.isfinite(own) and math.isfinite(of):
+                    shown = f"{file['forms'][0]}, R/r {ratio}, {name}"
+                    figure(shown, float(own), "full trainings", beside=peer.name, of=float(of))
                 print(f"{name} {peer.name} {ratio}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 

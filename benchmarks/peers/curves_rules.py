@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from curves_ours import BUDGET, FORMS, LANDSCAPES, TABLES, TRIALS, Rows, Search
 from curves_peers import Optuna, Scheduler, quartiles, search, sign_test
+from figures import figure, parse
 
 from tenuto.services.searcher.methods.sampling import sample
 
@@ -147,7 +149,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[4])
     parser.add_argument("--part", type=float, default=0.01, help="strictness of the target")
     parser.add_argument("--check", type=int, default=0, help="so many seeds with the live core and Optuna itself, too")
-    arguments = parser.parse_args()
+    arguments = parse(parser, seeds=1, problems=["wandering"], ratios=[16], check=1)
     print(f"divisor {arguments.divisor}, best {arguments.part:.2%}, {arguments.seeds} seeds\n")
     print("| curves | workers | R/r | Optuna | asha | asha_stopping | asha against Optuna | asha_stopping against Optuna |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
@@ -169,6 +171,7 @@ def main() -> None:
     for form, (less, more, logs, cells) in pooled.items():
         times = math.exp(logs / cells)
         print(f"\n{form} against Optuna, all: {less}:{more}, p={sign_test(less, more):.1g}, costs {times:.2f} times as much")
+        figure(f"cost of a search by {form}, all curves", times, "times", beside="Optuna's pruner", of=1.0)
 
 
 def _row(duel: Duel, ratio: int, costs: dict[str, list[float]], pooled: dict[str, list[Any]]) -> None:

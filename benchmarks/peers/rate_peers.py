@@ -1,6 +1,6 @@
 """One peer's trials per second; started by trials_per_second.py in the environment of requirements.txt.
 
-    python benchmarks/peers/rate_peers.py ray|ray-reuse|optuna|syne-tune TRIALS [POSTGRESQL_URL]
+    python benchmarks/peers/rate_peers.py ray|ray-reuse|optuna|syne-tune [--trials 100] [--url POSTGRESQL_URL]
 
 ASHA (stopping, as these libraries have it) over 1, 4, 16, 64 steps, two trials at once. Prints JSON: seconds from the start of
 the search to its end, and of what had to be started before.
@@ -8,6 +8,7 @@ the search to its end, and of what had to be started before.
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
@@ -17,6 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from figures import figure, parse
 
 STEPS, DIVISOR, RUNGS, WORKERS = 64, 4, (1, 4, 16, 64), 2
 SEED = 1
@@ -70,7 +74,8 @@ def optuna(trials: int, url: str) -> dict[str, Any]:
     optuna.create_study(study_name="rate", storage=url)
     ready = time.monotonic()
     shares = [trials // WORKERS + (index < trials % WORKERS) for index in range(WORKERS)]
-    workers = [subprocess.Popen([sys.executable, __file__, "optuna-worker", str(share), url]) for share in shares]
+    command = [sys.executable, __file__, "optuna-worker", "--url", url, "--trials"]
+    workers = [subprocess.Popen([*command, str(share)]) for share in shares]
     assert [worker.wait() for worker in workers] == [0] * WORKERS
     ended = time.monotonic()
     assert len(optuna.load_study(study_name="rate", storage=url).trials) == trials
@@ -143,16 +148,23 @@ def syne_tune(trials: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    what, trials = sys.argv[1], int(sys.argv[2])
-    match what:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=("ray", "ray-reuse", "optuna", "optuna-worker", "syne-tune"))
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--url", default="", help="of the database of Optuna")
+    given = parse(parser, trials=2)
+    match given.peer:
         case "ray" | "ray-reuse":
-            print(json.dumps(ray(trials, what == "ray-reuse")))
+            found = ray(given.trials, given.peer == "ray-reuse")
         case "optuna":
-            print(json.dumps(optuna(trials, sys.argv[3])))
+            found = optuna(given.trials, given.url)
         case "optuna-worker":
-            optuna_worker(trials, sys.argv[3])
+            optuna_worker(given.trials, given.url)
+            return
         case "syne-tune":
-            print(json.dumps(syne_tune(trials)))
+            found = syne_tune(given.trials)
+    print(json.dumps(found))
+    figure(f"trials of {given.peer}", given.trials / found["seconds"], "/s")
 
 
 if __name__ == "__main__":
