@@ -35,6 +35,8 @@ BACKLOG = "tenuto.launcher.backlog"
 NODES = "tenuto.launcher.nodes"
 NODE_TOKENS = "tenuto.gateway.node_token"
 BUS_STATE = "tenuto.relay.bus"
+ANSWERS_ACROSS = "_R_.>"
+"""Subjects at which the server itself has a question from the other account answered, each for one answer."""
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
 """Subject of no lane, so that nobody receives its messages; the relay only checks that they are stored."""
 
@@ -109,3 +111,14 @@ def agent_of(subject: str) -> str:
 def inbox(user: str) -> str:
     """Prefix of the subjects at which a user of the bus receives answers; no other user may subscribe there."""
     return f"_INBOX.{_token(user)}"
+
+
+def service_of(subject: str) -> str:
+    """Service that answers questions at this subject of services."""
+    return subject.split(".")[1]
+
+
+def answers_of(inbox: str, service: str) -> str:
+    """Subject at which that service answers a question. `inbox`: the one of the question; `*` in place of its last token: of
+    any."""
+    return f"{inbox}.{service}"

@@ -14,6 +14,7 @@ import asyncpg
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
+from tenuto.kernel import questions
 from tenuto.kernel.certificates import fingerprint_if_self_made
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
@@ -290,7 +291,7 @@ def _asking(bus: Client | None) -> Callable[[str, bytes, float], Awaitable[bytes
     async def ask(subject: str, question: bytes, seconds: float) -> bytes:
         if bus is None:
             raise NoRespondersError
-        return bytes((await bus.request(subject, question, timeout=seconds)).data)
+        return await questions.ask(bus, subject, question, seconds)
 
     return ask
 

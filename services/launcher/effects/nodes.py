@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from tenuto.kernel import questions
 from tenuto.kernel.backoff import Backoff, Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
@@ -235,8 +236,8 @@ class Keeper:
     async def _token(self, node: Node, seconds: float) -> str:
         question = NodeTokenQuestion(node_id=node.node_id, pool=node.pool, seconds=seconds)
         try:
-            reply = await self._bus.request(subjects.NODE_TOKENS, question.to_json(), timeout=TOKEN_SECONDS_MAX)
-            answer = NodeTokenAnswer.from_json(reply.data)
+            said = await questions.ask(self._bus, subjects.NODE_TOKENS, question.to_json(), TOKEN_SECONDS_MAX)
+            answer = NodeTokenAnswer.from_json(said)
         except (NatsError, OSError, ValidationError) as error:
             why = str(error) or type(error).__name__
             raise ProvisionerError(f"The gateway gave no join token for node {node.node_id}: {why}.", "unreachable") from None

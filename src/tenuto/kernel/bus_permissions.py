@@ -31,6 +31,9 @@ LOG_READS = f"$JS.API.DIRECT.GET.{LOG_STREAM}"
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
 LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs")}
 """Lanes that each service receives."""
+ASKED: Mapping[str, tuple[str, ...]] = {"gateway": ("relay", "scheduler", "launcher"), "launcher": ("gateway",)}
+"""Services that each service asks (kernel/questions.py)."""
+ANSWER_AGENTS = ("launcher", "tracker", "gateway")
 
 
 def agent_user(agent_id: str) -> str:
@@ -39,7 +42,9 @@ def agent_user(agent_id: str) -> str:
 
 
 def agent_permissions(agent_id: str) -> dict[str, Any]:
-    """Permissions of an agent: it reports as itself, and receives messages addressed to it."""
+    """Permissions of an agent: it reports as itself, and receives messages addressed to it. In the account of agents the only
+    questions from the other one are assignments, and a guess at the subject of their answer gains nothing: the next heartbeat
+    brings them again."""
     return {
         "publish": {
             "allow": [
@@ -47,6 +52,7 @@ def agent_permissions(agent_id: str) -> dict[str, Any]:
                 *(subjects.position(lane, agent_id) for lane in LANES),
                 subjects.heartbeat(agent_id),
                 subjects.context(agent_id),
+                subjects.ANSWERS_ACROSS,
             ]
         },
         "subscribe": {
@@ -83,8 +89,10 @@ def keeper_permissions() -> dict[str, Any]:
 
 def service_permissions(name: str) -> dict[str, Any]:
     """Permissions of a service. All read the log's stream by consumers; only the relay writes to it. Answers go to the sender
-    of a request."""
+    of a request, also after the server has forgotten that it was asked."""
     publish, subscribe = [*_consumers_of(LOG_STREAM)], [f"{subjects.inbox(name)}.>"]
+    publish += [subjects.answers_of(f"{subjects.inbox(asker)}.*", name) for asker, asked in ASKED.items() if name in asked]
+    publish += [subjects.ANSWERS_ACROSS] if name in ANSWER_AGENTS else []
     match name:
         case "relay":
             publish += [subjects.LOG_SUBJECTS, subjects.INGRESS_PROBE, *_all_of(LOG_STREAM), *_all_of(INGRESS_STREAM)]
