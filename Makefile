@@ -11,6 +11,10 @@ RUNS ?= 5
 LOAD ?= 4
 FIRST_SEED ?= 1
 KUBERNETES_CACHE ?= $(HOME)/.cache/tenuto
+# Those of `make bench`; the others measure against peers that are not installed here, or take long.
+BENCHMARKS := event_log service_loop decision_latency reports turnover containers scheduler scheduler_events provisioning search \
+	training checkpoints checkpoint_stall distributed client
+BENCH_scheduler := --events 500 --policy priority
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
 DEMO_STAMP := $(VENV)/.installed-demo
@@ -79,23 +83,15 @@ down: install
 docs: install
 	$(BIN)/python docs/generate.py
 
+# A table of all figures at the end; one that fails does not keep the others from running. With SMALL=1 it only shows that all run.
+bench: export BENCH_FIGURES := $(CURDIR)/$(VENV)/bench-figures.jsonl
 bench: install
 	$(PIP_INSTALL) -e '.[bench]'
-	$(BIN)/python benchmarks/event_log.py
-	$(BIN)/python benchmarks/service_loop.py
-	$(BIN)/python benchmarks/decision_latency.py
-	$(BIN)/python benchmarks/reports.py
-	$(BIN)/python benchmarks/turnover.py
-	$(BIN)/python benchmarks/containers.py
-	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
-	$(BIN)/python benchmarks/scheduler_events.py
-	$(BIN)/python benchmarks/provisioning.py
-	$(BIN)/python benchmarks/search.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/checkpoints.py
-	$(BIN)/python benchmarks/checkpoint_stall.py
-	$(BIN)/python benchmarks/distributed.py
-	$(BIN)/python benchmarks/client.py
+	@rm -f "$$BENCH_FIGURES"; touch "$$BENCH_FIGURES"
+	@failed=; $(foreach name,$(BENCHMARKS),echo '== $(name)'; \
+	$(BIN)/python benchmarks/$(name).py $(if $(SMALL),--small,$(BENCH_$(name))) || failed="$$failed $(name)"; )\
+	echo; $(BIN)/python benchmarks/table.py "$$BENCH_FIGURES"; \
+	test -z "$$failed" || { echo "These failed:$$failed"; exit 1; }
 
 # Built into services/gateway/page with the Node.js that a Python wheel carries; nothing happens where it is newer than its sources.
 page: $(PAGE)

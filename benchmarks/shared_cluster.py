@@ -10,7 +10,8 @@ Then each experiment is run again alone and undisturbed. Every trial must end wi
 optimizer and generators, by the SHA-256 of its last checkpoint's files: both are read from the event log. The exit code is 1 if
 one differs, or if nothing was preempted. The picture is drawn from the log, by `tenuto job picture`.
 
-With --step-seconds it trains a model whose steps last so long and cost nothing, on 2 agents, for two users and a gang of 4.
+With --step-seconds it trains a model whose steps cost nothing, on 2 agents, for two users and a gang of 4. They last so long
+until the gang has given way: so nothing ends before its part of the story, however slow the machine is.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Show:
         self.model, self.agents = (SLOW_MODEL, 2) if slow else (MODEL, 4)
         self.users = USERS[:2] if slow else USERS
         self.slots = self.agents * AGENT_SLOTS
+        self.slow_while = directory / "slow"
+        """Steps are slow while this file exists, if they are so at all."""
+        self.slow_while.touch()
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
@@ -126,9 +130,10 @@ def gang(slots: int, batches: int) -> dict[str, Any]:
     return config
 
 
-def slow(config: dict[str, Any], step_seconds: float, steps: Path) -> dict[str, Any]:
+def slow(config: dict[str, Any], step_seconds: float, show: Show) -> dict[str, Any]:
     """The same for the model whose steps cost nothing."""
-    variables = {"STEP_SECONDS": str(step_seconds), "STEPS_FILE": str(steps)}
+    steps, slow_while = show.directory / "steps.txt", show.slow_while
+    variables = {"STEP_SECONDS": str(step_seconds), "SLOW_WHILE": str(slow_while), "STEPS_FILE": str(steps)}
     rate = config["hyperparameters"]["learning_rate"]
     searcher = config["searcher"] | {"metric": "loss", "smaller_is_better": True}
     return config | {
@@ -151,6 +156,7 @@ def shared(show: Show, configs: list[dict[str, Any]]) -> list[int]:
     second = searches[1]
     show.tenuto("job", "set", str(second), "--priority", "5", user=users[1])
     show.until(f"{users[1]}'s search became more urgent than the gang, which gave way", lambda: _preempted(show, wide))
+    show.slow_while.unlink()
     show.tenuto("job", "set", str(wide), "--priority", "42", user=users[-1])
     show.until("all have ended", show.ended(*searches, wide))
     return [*searches, wide]
@@ -201,18 +207,16 @@ def main() -> None:
     parser.add_argument("--gang-batches", type=int, default=200)
     parser.add_argument("--picture", default="", help="draw slots by time here")
     parser.add_argument("--step-seconds", type=float, default=0.0, help="train the model whose steps cost nothing")
-    given = parse(parser, trials=2, batches=800, gang_batches=800, step_seconds=0.02)
+    given = parse(parser, trials=2, batches=200, gang_batches=200, step_seconds=1.0)
     directory = Path(tempfile.mkdtemp(prefix="tenuto-shared-"))
     show = Show(directory, given.step_seconds > 0)
     configs = [search(user, seed, given.trials, given.batches) for seed, user in enumerate(show.users, 1)]
     configs.append(gang(show.slots if given.step_seconds else 6, given.gang_batches))
-    disturbed_configs = configs
     if given.step_seconds:
-        disturbed_configs = [slow(config, given.step_seconds, directory / "steps.txt") for config in configs]
-        configs = [slow(config, 0.0, directory / "steps.txt") for config in configs]
+        configs = [slow(config, given.step_seconds, show) for config in configs]
     try:
         with cluster(show):
-            disturbed = shared(show, disturbed_configs)
+            disturbed = shared(show, configs)
             events = show.events()
             if given.picture:
                 print(show.tenuto("job", "picture", Path(given.picture).absolute()), end="")
