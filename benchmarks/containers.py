@@ -53,7 +53,7 @@ optimizer.step()
 
 
 class Cluster(EmbeddedCluster):
-    def __init__(self, directory: Path, daemon: Daemon, warm: bool) -> None:
+    def __init__(self, directory: Path, daemon: Daemon, is_warm: bool) -> None:
         self.scratch = directory / "scratch"
         self.scratch.mkdir()
         self.scratch.chmod(0o777)
@@ -65,7 +65,7 @@ class Cluster(EmbeddedCluster):
                 "TENUTO_DOCKER_URL": daemon.url,
                 "TENUTO_DOCKER_MOUNTS": ",".join([*docker_daemon.mounts(), f"{self.scratch}:rw"]),
                 "TENUTO_DOCKER_NETWORK": "none",
-                "TENUTO_DOCKER_WARM_CONTAINERS_MAX": "4" if warm else "0",
+                "TENUTO_DOCKER_WARM_CONTAINERS_MAX": "4" if is_warm else "0",
             },
             own=True,
         )
@@ -168,11 +168,46 @@ def summary(name: str, mine: list[float], peer: list[float]) -> dict[str, object
 
 
 @contextlib.contextmanager
-def cluster_of(daemon: Daemon, warm: bool) -> Iterator[Cluster]:
+def cluster_of(daemon: Daemon, is_warm: bool) -> Iterator[Cluster]:
     with directory_for_cluster() as directory:
-        cluster = Cluster(directory, daemon, warm)
+        cluster = Cluster(directory, daemon, is_warm)
         with up(cluster, 1):
             yield cluster
+
+
+def warm(daemon: Daemon, rounds: int, experiments: int, trials: int) -> dict[str, object]:
+    report: dict[str, object] = {}
+    with cluster_of(daemon, True) as cluster:
+        for kind in ("process", "container"):
+            cluster.train(kind)  # the first of its kind is cold
+        starts: dict[str, list[float]] = {"process": [], "container": []}
+        gaps: dict[str, list[float]] = {"process": [], "container": []}
+        for _ in range(rounds):
+            for kind, seconds in starts.items():
+                cluster.wait_fresh()
+                seconds.append(cluster.start_seconds(kind))
+        for _ in range(experiments):
+            for kind, found in gaps.items():
+                cluster.wait_fresh()
+                begun = time.time()
+                found += cluster.gaps(kind, trials)
+                if kind == "container":
+                    report["containers_made_during_turnover"] = cluster.containers_made(begun)
+    report |= summary("start", starts["container"], starts["process"])
+    return report | summary("turnover", gaps["container"], gaps["process"])
+
+
+def cold(daemon: Daemon, rounds: int) -> dict[str, object]:
+    mine: list[float] = []
+    bare: list[float] = []
+    with cluster_of(daemon, False) as cluster:
+        cluster.train("container")
+        packages = next(path for path in cluster.root.rglob("packages/*") if path.is_dir())
+        os.sync()
+        for _ in range(rounds):
+            mine.append(cluster.start_seconds("container"))
+            bare.append(bare_seconds(daemon, packages))
+    return summary("cold", mine, bare)
 
 
 def main() -> None:
@@ -180,7 +215,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30, help="of each experiment whose turnover is measured")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--experiments", type=int, default=3, help="of each kind, whose turnover is measured")
-    arguments = parse(parser, trials=2, rounds=1, experiments=1)
+    parser.add_argument("--kinds", nargs="+", choices=("warm", "cold"), default=["warm", "cold"], help="of containers")
+    arguments = parse(parser, trials=2, rounds=1, experiments=1, kinds=["warm"])
     report: dict[str, object] = {}
     if reason := docker_daemon.why_not():
         print(f"not measured: {reason}")  # `make bench` goes on
@@ -189,35 +225,11 @@ def main() -> None:
         if isinstance(daemon, str):
             print(f"not measured: {daemon}")
             return
-        with cluster_of(daemon, True) as cluster:
-            for kind in ("process", "container"):
-                cluster.train(kind)  # the first of its kind is cold
-            starts: dict[str, list[float]] = {"process": [], "container": []}
-            gaps: dict[str, list[float]] = {"process": [], "container": []}
-            for _ in range(arguments.rounds):
-                for kind, seconds in starts.items():
-                    cluster.wait_fresh()
-                    seconds.append(cluster.start_seconds(kind))
-            for _ in range(arguments.experiments):
-                for kind, found in gaps.items():
-                    cluster.wait_fresh()
-                    begun = time.time()
-                    found += cluster.gaps(kind, arguments.trials)
-                    if kind == "container":
-                        report["containers_made_during_turnover"] = cluster.containers_made(begun)
-            report |= summary("start", starts["container"], starts["process"])
-            report |= summary("turnover", gaps["container"], gaps["process"])
+        if "warm" in arguments.kinds:
+            report |= warm(daemon, arguments.rounds, arguments.experiments, arguments.trials)
             print(json.dumps(report, indent=1), file=sys.stderr)  # what follows takes minutes
-        with cluster_of(daemon, False) as cluster:
-            cluster.train("container")
-            packages = next(path for path in cluster.root.rglob("packages/*") if path.is_dir())
-            os.sync()
-            cold: list[float] = []
-            bare: list[float] = []
-            for _ in range(arguments.rounds):
-                cold.append(cluster.start_seconds("container"))
-                bare.append(bare_seconds(daemon, packages))
-            report |= summary("cold", cold, bare)
+        if "cold" in arguments.kinds:
+            report |= cold(daemon, arguments.rounds)
     print(json.dumps(report, indent=1))
 
 

@@ -108,8 +108,8 @@ def up(cluster: EmbeddedCluster, cpu_slots: int, agents: int = 1) -> Iterator[No
     if cluster.shared:
         yield
         return
-    cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots), "--agents", str(agents))
     try:
+        cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots), "--agents", str(agents))
         yield
     finally:
         with contextlib.suppress(RuntimeError):
