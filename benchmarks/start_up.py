@@ -22,12 +22,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import figures
 import psutil
 from embedded_cluster import EmbeddedCluster, directory_for_cluster
 
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout, read_state
 
+BARS = {"wall": "at most 2.5 s", "cpu": "at most 5 s", "memory": "ratio at most 0.5"}
 WAYS = {"forked": "1", "interpreters": "0"}
 
 
@@ -71,7 +73,7 @@ def _memory(pid: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = figures.parse(parser, rounds=1)
     found: dict[str, list[Start]] = {way: [] for way in WAYS}
     with directory_for_cluster() as directory:
         cluster = EmbeddedCluster(directory, directory, {"TENUTO_WARM_ENVIRONMENTS_MAX": "0"})
@@ -83,7 +85,10 @@ def main() -> None:
     for field in Start._fields:
         of = {way: [getattr(item, field) for item in items] for way, items in found.items()}
         report |= {f"{field}_{way}": f"{statistics.median(values):.2f} (least {min(values):.2f})" for way, values in of.items()}
-        report[f"{field}_ratio"] = round(statistics.median(of["interpreters"]) / statistics.median(of["forked"]), 2)
+        forked, interpreters = statistics.median(of["forked"]), statistics.median(of["interpreters"])
+        report[f"{field}_ratio"] = round(interpreters / forked, 2)
+        name, _, unit = field.partition("_")
+        figures.figure(name, forked, unit, beside="interpreters of their own", of=interpreters, bar=BARS[name])
     print(json.dumps(report, indent=1))
 
 

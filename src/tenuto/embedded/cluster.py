@@ -258,9 +258,16 @@ def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGT
 def replace_leftovers(layout: Layout) -> None:
     """Ends the processes that an earlier supervisor left, except the servers and the workers. An agent that gets SIGHUP leaves
     its workers running; the next agent finds them."""
-    left = _without_parents([process for process in marked_processes(layout) if is_part(process)])
+    left = _without_parents([process for process in marked_processes(layout) if is_part(process) and not _is_own_parent(process)])
     terminate([process for process in left if is_agent(process)], signal.SIGHUP)
     terminate([process for process in left if not is_agent(process)])
+
+
+def _is_own_parent(process: psutil.Process) -> bool:
+    """True for the preloaded parent that this process has started."""
+    with contextlib.suppress(psutil.Error):
+        return is_parent(process) and process.ppid() == os.getpid()
+    return False
 
 
 def _without_parents(processes: list[psutil.Process]) -> list[psutil.Process]:

@@ -88,8 +88,8 @@ class Supervisor:
     async def start(self) -> str:
         """Starts the cluster; returns its URL when the REST door answers. Raises ServerError; `stop` must follow then."""
         layout = self._layout
-        await asyncio.to_thread(replace_leftovers, layout)
         self._starter.begin()
+        await asyncio.to_thread(replace_leftovers, layout)
         port, self._port_claim = rest_port(layout, self._options.port)
         self._state.url = f"http://{LOOPBACK}:{port}"
         self._write()
