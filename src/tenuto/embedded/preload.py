@@ -92,9 +92,12 @@ def _serve(channel: socket.socket) -> socket.socket | None:
                 pid = running.pop(descriptor)
                 _tell(channel, f"{pid} {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
                 continue
-            data, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
+            except ConnectionError:  # reports were on their way to a supervisor that was killed
+                return None
             if not data:
-                return None  # the supervisor is gone
+                return None
             forked = _fork(channel) if len(descriptors) == 2 else None
             if forked == 0:
                 for other in running:
