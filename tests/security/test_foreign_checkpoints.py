@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.integrations import lightning
 from tenuto.workers.pytorch import checkpoint, state
 
 
@@ -42,6 +41,8 @@ def test_weights_of_a_pytorch_trial_are_taken_over_without_unpickling(tmp_path: 
 
 
 def test_weights_of_lightning_are_taken_over_without_unpickling(tmp_path: Path) -> None:
+    from tenuto.workers.integrations import lightning  # three seconds, which each process that reads this module would take
+
     path, proof = tmp_path / "checkpoint", tmp_path / "proof"
     weights = {"weight": torch.ones(2)}
     torch.save({"state_dict": weights, "epoch": 3, "hyper_parameters": {"lr": 0.1}}, path)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tenuto.schemas.config.determined_fields import CARRIED_VARIABLE
-from tenuto.workers.determined import core, facts, keras, pytorch
+from tenuto.workers.determined import core, facts, pytorch
 from tenuto.workers.determined.distributed import DistributedContext
 from tenuto.workers.determined.naming import INSTEAD
 from tenuto.workers.determined.pytorch.context import PyTorchTrialContext
@@ -63,6 +63,8 @@ def context() -> PyTorchTrialContext:
 
 
 def test_each_name_works_or_is_refused_as_the_table_says() -> None:
+    from tenuto.workers.determined import keras  # seconds, which each process that reads this module would take
+
     known, given = rows(), context()
     for kind, names in API.items():
         if kind not in CLASSES:
