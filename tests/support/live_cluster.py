@@ -50,7 +50,7 @@ def tenuto(
     """A command to its end. Started as a user does where it starts processes that stay, or runs a user's code, for which nothing
     may be imported ahead. All others are forked from a process that has imported them."""
     words = [*map(str, args)]
-    if words[0] in ("up", "down", "search", "automation") or "--local" in words or inside:
+    if words[0] in ("up", "search", "automation") or "--local" in words or inside:
         command = [*inside, str(TENUTO), *words]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds_max, check=False)
     return commands.run(words, environment, seconds_max)
