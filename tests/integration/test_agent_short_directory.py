@@ -67,7 +67,7 @@ async def test_an_agent_that_ends_removes_its_socket_s_directory(
     assert not socket.exists()
     assert socket.parent.exists(), "a run has its temporary directory there, or a container has it mounted"
     scratch.remove("1-1-1")
-    endpoint.forsake()
+    endpoint.forsake(in_use=False)
     scratch.close()
     assert list(temporary.iterdir()) == []
 

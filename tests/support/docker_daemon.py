@@ -23,6 +23,8 @@ from tenuto.kernel.optional import NotInstalled, needed
 from tests.support import litter
 
 START_SECONDS_MAX = 60.0
+DAEMON_PLACES = ("/run/docker", "/run/docker/plugins", "/run/containerd", "/run/containerd/s")
+"""Where a daemon makes directories whatever it is told."""
 IMAGE, BARE_IMAGE = "tenuto/test:1", "tenuto/bare:1"
 """An image with the Python of the tests, and one without any Python."""
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc")
@@ -79,6 +81,9 @@ class Daemon:
 
     def start(self, *options: str) -> bool:
         """False: it does not answer."""
+        for place in DAEMON_PLACES:
+            if not Path(place).exists():
+                litter.outside("empty", place)
         command: list[str | Path] = [
             "dockerd", "--data-root", self.directory / "data", "--exec-root", self.directory / "exec", "-H", self.url,
             "--pidfile", self.directory / "docker.pid", "--bridge=none", "--iptables=false", *self._groups(), *options,

@@ -266,15 +266,8 @@ def real_kubernetes(*, with_machine: bool = True) -> Iterator[RealKubernetes]:
             ip("-n", name, "link", "set", device, "up")
         # The kubelet and the API server look for the machine's address at its default route.
         ip("-n", name, "route", "add", "default", "via", f"{network}.1")
-        command = (
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            *_own_places(directory, found / "pause"),
-        )
+        unshared = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        command = (*unshared, *_own_places(directory, found / "pause"))
         # `ip netns exec` would put another /sys in front of the groups of processes.
         first = subprocess.Popen(["nsenter", f"--net=/run/netns/{name}", *command], start_new_session=True)
         cluster.init = _child_of(first)

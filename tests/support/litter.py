@@ -32,6 +32,8 @@ RUN = "TESTS_DIRECTORY"
 WORKER = "PYTEST_XDIST_WORKER"
 CGROUPS = Path("/sys/fs/cgroup")
 POSTGRES_HOME = "TENUTO_POSTGRES_HOME"
+KEPT = {"XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config", "KERAS_HOME": "keras"}
+"""Variables of matplotlib, Hugging Face, Chromium and others, and the directories that they name in that of a run."""
 NO_OWNER_SECONDS_MAX = 3600.0
 """Age at which one without the name of its process is left of a run that was killed while it began."""
 _own: Path | None = None
@@ -54,13 +56,26 @@ def start() -> None:
         sweep(place)
         _own = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         os.environ[RUN] = f"{os.getpid()}:{_own}"
-        os.environ[POSTGRES_HOME] = str(_own / "postgres")
+        _keep_in(_own)
     (_own / OWNER).write_text(str(owner))
     _own.chmod(0o1777)
     os.environ["TMPDIR"] = tempfile.tempdir = str(_own)
     os.environ[owner.variable] = owner.started
     atexit.register(_end, owner, _own)
     _start_janitor(owner, _own)
+
+
+def _keep_in(run: Path) -> None:
+    """Has programs keep in the run's directory what they would keep in the user's home or elsewhere. Processes of one run share
+    it: some caches take seconds to fill."""
+    os.environ[POSTGRES_HOME] = str(run / "postgres")
+    pip = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "pip/pip.conf").expanduser()
+    if pip.exists():
+        os.environ.setdefault("PIP_CONFIG_FILE", str(pip))  # tests install packages from where the user has them from
+    for variable, name in KEPT.items():
+        (run / name).mkdir()
+        (run / name).chmod(0o1777)
+        os.environ[variable] = str(run / name)
 
 
 def _start_janitor(owner: Owner, directory: Path) -> None:
@@ -88,7 +103,8 @@ def _end(owner: Owner, directory: Path) -> None:
 
 def outside(kind: str, name: str | Path) -> None:
     """Notes what is about to be made outside of the temporary directory: `file`, `namespace` (of networks), `device` (of a
-    network) or `cgroup`. Does nothing in a process that runs no tests."""
+    network), `cgroup`, or `empty` (a directory that others may use, too: removed if it is empty). Does nothing in a process that
+    runs no tests."""
     if _own is not None:
         with (_own / OUTSIDE).open("a") as file:
             file.write(f"{kind} {name}\n")
@@ -130,6 +146,8 @@ def _remove(kind: str, name: str | Path) -> None:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
         elif kind == "device":
             subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+        elif kind == "empty":
+            os.rmdir(name)
         elif kind == "cgroup":
             remove_cgroup(str(name))
         elif Path(name).is_dir() and not Path(name).is_symlink():
@@ -173,14 +191,21 @@ class Seen(NamedTuple):
 
 
 FOLDERS = (
-    ("file", "/var/lib/tenuto"), ("file", "/var/tmp"), ("network namespace", "/run/netns"), ("network device", "/sys/class/net"),
+    ("file", "/var/lib/tenuto"), ("file", "/var/tmp"), ("file", "/run"), ("file", "/run/docker"), ("file", "/run/containerd"),
+    ("network namespace", "/run/netns"), ("network device", "/sys/class/net"),
 )  # fmt: skip
+
+
+OF_THE_SYSTEM = ("/run/netns",)
+"""`ip netns` mounts it once for all who use it."""
 
 
 def snapshot(temporary: Path | None = None) -> Seen:
     """`temporary`: the usual temporary directory, where that of this process is another one."""
     found = {("temporary file", str(path)) for path in _entries(temporary or Path(tempfile.gettempdir()))}
+    homes = [Path.home() / name for name in ("", ".cache", ".config")]
     found |= {(kind, str(path)) for kind, folder in FOLDERS for path in _entries(Path(folder))}
+    found |= {("file", str(path)) for home in homes for path in _entries(home)}
     found |= {("mount", line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     found |= {("cgroup", path) for path, _, _ in os.walk(CGROUPS) if "tenuto" in path or "docker" in path}
     found |= {("process", f"{pid} {command}") for pid, command in janitor.left()}
@@ -198,7 +223,7 @@ def left_behind(before: Seen, temporary: Path | None = None) -> list[str]:
     lines = []
     for kind, name in sorted(snapshot(temporary).things - before.things):
         of_a_run = any(Path(name).is_relative_to(path) for path in living) or theirs & set(Path(name).parts)
-        if not of_a_run:
+        if not of_a_run and name not in OF_THE_SYSTEM:
             lines.append(f"{kind} {name}")
     return lines
 

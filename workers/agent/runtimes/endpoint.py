@@ -60,7 +60,7 @@ class UnixEndpoint:
         if self._short is not None and not self.for_containers:
             self._short.leave()
 
-    def forsake(self) -> None:
-        """Removes the directory of the socket, which nobody has mounted any more."""
-        if self._short is not None:
+    def forsake(self, *, in_use: bool) -> None:
+        """Removes the directory of the socket, unless containers have it mounted (`in_use`)."""
+        if self._short is not None and not in_use:
             self._short.leave()

@@ -257,6 +257,13 @@ class Engine:
         found: Sequence[Mapping[str, Any]] = await self._run(self._client.containers, all=True, filters={"label": labels})
         return found
 
+    async def has_containers(self) -> bool:
+        """True, too, if the daemon does not answer."""
+        try:
+            return self._connected is None or bool(self.away) or bool(await self.containers())
+        except OSError:
+            return True
+
     async def kill(self, container: str) -> None:
         """SIGKILL; does nothing if the container does not run. Raises OSError."""
         docker = _docker()

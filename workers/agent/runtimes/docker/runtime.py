@@ -89,7 +89,7 @@ class DockerRuntime(RunDirectories):
         self._prepared: dict[str, tuple[Image, list[Bind], list[Bind]]] = {}
         """Images, mounts of the run, and mounts like those of others, of allocations that were prepared, until they start."""
         self._waiting: dict[Handle, tuple[Any, bytes]] = {}
-        """Standard inputs of containers that were started and wait for their line, and that line."""
+        """Standard inputs of containers that wait for their line, and that line."""
         self._told: set[str] = set()
         """Containers that were sent their line."""
 
@@ -144,13 +144,10 @@ class DockerRuntime(RunDirectories):
         """Nothing: which images will be wanted is not known."""
 
     async def close(self) -> None:
-        for opened, _ in self._waiting.values():
-            hang_up(opened)
-        self._waiting.clear()
+        while self._waiting:
+            hang_up(self._waiting.popitem()[1][0])
         await self.warm.close()
-        with contextlib.suppress(OSError):  # a daemon that is away: the next agent removes it
-            if not self._engine.away and not await self._engine.containers():
-                self._endpoint.forsake()
+        self._endpoint.forsake(in_use=await self._engine.has_containers())
         self._engine.close()
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
