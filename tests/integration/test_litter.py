@@ -29,6 +29,7 @@ pytestmark = [
 REAL = """
 import json, os, tempfile
 from pathlib import Path
+from tenuto.embedded.process import REST_PORTS, choose_port
 from tests.support import janitor
 from tests.support.live_cluster import LiveCluster
 
@@ -39,7 +40,9 @@ def test_real(postgres_server, nats, tmp_path):
     config.write_text("name: a\\nentrypoint: train.py\\nsearcher: {{name: single, metric: a, max_length: {{batches: 9}}}}\\n")
     # Beside the cluster there is what a test may forget.
     Path(tempfile.mkstemp()[1]).write_text("forgotten")
-    with LiveCluster(Path(tempfile.mkdtemp()) / "data", warm=False) as cluster:
+    cluster = LiveCluster(Path(tempfile.mkdtemp()) / "data", warm=False)
+    try:
+        cluster.up("--port", str(choose_port(REST_PORTS)))
         cluster.cli("exp", "create", config, tmp_path / "code")
         cluster.wait_for(lambda: bool(cluster.workers()))
         pids = janitor.processes_of(os.getpid())
@@ -47,6 +50,8 @@ def test_real(postgres_server, nats, tmp_path):
             channel.write(json.dumps({{"owner": str(janitor.Owner.this()), "pids": pids}}))
         with open({channel!r}) as channel:
             channel.read()
+    finally:
+        cluster.down()
 """
 IDLE = "def test_idle():\n    pass\n"
 
@@ -61,12 +66,20 @@ class Run:
 
     def began(self) -> dict[str, object]:
         """What its test says once everything runs."""
-        with self.process_watched(), self.channel.open() as channel:
-            said: dict[str, object] = json.loads(channel.read())
-        return said
-
-    def process_watched(self) -> _Unblocked:
-        return _Unblocked(self.process, self.channel)
+        channel, ended = os.open(self.channel, os.O_RDONLY | os.O_NONBLOCK), os.pidfd_open(self.process.pid)
+        try:
+            poller = select.poll()
+            for descriptor in (channel, ended):
+                poller.register(descriptor, select.POLLIN)
+            if ended in dict(poller.poll()):
+                pytest.fail(f"its test failed: {self.process.communicate()[0].decode()}")
+            os.set_blocking(channel, True)
+            with open(channel, closefd=False) as text:
+                said: dict[str, object] = json.loads(text.read())
+            return said
+        finally:
+            os.close(channel)
+            os.close(ended)
 
     def go_on(self) -> None:
         self.channel.open("w").close()
@@ -90,20 +103,6 @@ class Run:
             poller.register(descriptor, select.POLLIN)
             assert poller.poll(GONE_SECONDS_MAX * 1000), f"a janitor does not end: {said.decode()}"
             os.close(descriptor)
-
-
-class _Unblocked:
-    """Opens the channel's other end if the process ends, so that nobody waits for it for ever."""
-
-    def __init__(self, process: subprocess.Popen[bytes], channel: Path) -> None:
-        self._watch = subprocess.Popen(["sh", "-c", f"tail --pid={process.pid} -f /dev/null; : > {channel}"])
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.kill()
-        self._watch.wait()
 
 
 @pytest.fixture
