@@ -34,7 +34,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "horovod": (), "lists": (), "metric_layouts": (), "metrics": (), "mlflow_ingest": (), "page": (), "past_queue": (),
     "provisioning": (), "provisioning_days": (), "reports": (), "scheduler": (), "scheduler_events": (), "search": (),
     "search_kills": (), "search_noise": (), "search_noise_rules": (), "search_quality": (), "service_loop": (),
-    "shared_cluster": (), "training": (), "turnover": (), "webhooks": (),
+    "shared_cluster": (), "start_up": (), "training": (), "turnover": (), "webhooks": (),
     "curves/surrogate": ("--out", "{tmp}/surrogate.npz"), "curves/table": ("{tmp}/table.csv", "{tmp}/config.yaml"),
     "curves/train": ("--out", "{tmp}/curves.npz"),
     "peers/curves_ours": ("--out", "{tmp}/ours.npz"), "peers/curves_peers": ("{ours}",), "peers/curves_rules": (),
