@@ -17,6 +17,7 @@ from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
+from tests.support.waiting import until_on_loop
 
 FORBIDDEN = "tenuto.log.trial.1-1"
 GREETING_SECONDS = 3.0
@@ -30,9 +31,7 @@ async def ignored(_: Any) -> None: ...
 
 
 async def said(caplog: pytest.LogCaptureFixture, *words: str) -> None:
-    async with asyncio.timeout(30):
-        while not any(all(word in line for word in words) for line in caplog.messages):  # noqa: ASYNC110 - logging tells nobody
-            await asyncio.sleep(0.01)
+    await until_on_loop(lambda: caplog.messages, lambda lines: any(all(word in line for word in words) for line in lines))
 
 
 @pytest.mark.parametrize("kind", ["client", "durable consumer"])

@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tenuto.workers.agent.runtimes.docker import boot
+from tests.support.waiting import ended, until
 
 WAIT_SECONDS_MAX = 20.0
 WORKER = """
@@ -36,10 +36,10 @@ def test_what_stops_a_container_reaches_its_worker(tmp_path: Path) -> None:
             assert outer.stdin is not None
             outer.stdin.write(json.dumps(job) + "\n")
             outer.stdin.flush()
-            _wait_for(tmp_path / "stdout", "ready\n")
+            _wait_for(tmp_path / "stdout", "ready\n", outer)
             [first] = psutil.Process(outer.pid).children()
             first.terminate()
-            _wait_for(tmp_path / "exit_file", "80\n")
+            _wait_for(tmp_path / "exit_file", "80\n", outer)
             assert outer.wait(WAIT_SECONDS_MAX) == 80
         finally:
             outer.kill()
@@ -48,8 +48,5 @@ def test_what_stops_a_container_reaches_its_worker(tmp_path: Path) -> None:
 FILES = ("stdout", "stderr", "exit_file", "error_file")
 
 
-def _wait_for(file: Path, text: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not file.exists() or file.read_text() != text:
-        assert time.monotonic() < deadline, f"{file.name} is not {text!r}"
-        time.sleep(0.05)
+def _wait_for(file: Path, text: str, outer: subprocess.Popen[str]) -> None:
+    until(lambda: file.read_text() if file.exists() else None, lambda found: found == text, gone=ended(outer))

@@ -30,6 +30,7 @@ from tenuto.schemas.events import EVENT_MODELS
 from tests.conftest import Database
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import priority_changed, weight_changed
+from tests.support.waiting import SECONDS_MAX, until_async, until_on_loop
 
 TYPE = "ExperimentPriorityChanged"
 
@@ -50,7 +51,7 @@ class World:
         self._moved.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while not condition():
                 self._moved.clear()
                 await self._moved.wait()
@@ -114,9 +115,7 @@ async def test_only_the_type_is_sent_also_to_a_consumer_of_an_earlier_version(
     with monkeypatch.context() as earlier:
         earlier.setattr(subjects, "log_subject", lambda stream, _: f"tenuto.log.{stream.replace('/', '.')}")
         position = await world.add(10)
-        async with asyncio.timeout(60):
-            while await last_published(js) < position:  # noqa: ASYNC110 - asks the server
-                await asyncio.sleep(0.02)
+        await until_async(lambda: last_published(js), lambda published: published >= position)
     durable = ConsumerConfig(
         durable_name="effects-test", filter_subjects=[f"tenuto.log.{kind}.>"], ack_policy=AckPolicy.EXPLICIT, max_ack_pending=64
     )
@@ -146,9 +145,7 @@ async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> 
     await world.add(5)
     async with world.effects(handler):
         await world.until(lambda: len(world.done) == 2)
-        async with asyncio.timeout(60):
-            while not (rows := await world.pool.fetch("SELECT * FROM parked")):  # noqa: ASYNC110 - polls the database
-                await asyncio.sleep(0.02)
+        rows = await until_async(lambda: world.pool.fetch("SELECT * FROM parked"))
     assert set(world.done) == {3, 5}
     assert attempts == {1: effects_module.ATTEMPTS_MAX, 3: 3, 5: 1}
     [row] = rows
@@ -215,9 +212,7 @@ async def test_a_long_effect_keeps_its_event(world: World, monkeypatch: pytest.M
     await world.add(1)
     async with world.effects(slow) as effects:
         await world.until(lambda: bool(world.done))
-        async with asyncio.timeout(60):
-            while (info := await effects._consumer.info()) is None or info.num_ack_pending:  # noqa: ASYNC110 - asks the server
-                await asyncio.sleep(0.02)
+        await until_async(effects._consumer.info, lambda info: info is not None and not info.num_ack_pending)
     assert world.done == {1: 1}
 
 
@@ -235,9 +230,12 @@ async def test_a_bus_that_lost_its_disk_forgets_no_effect(
     await world.add(8)
     async with world.effects(handler) as effects:
         await world.until(lambda: len(world.done) == 3)
-        async with asyncio.timeout(60):
-            while not await world.pool.fetchval("SELECT position FROM effect_positions"):
-                await effects.note_floor()
+
+        async def noted() -> object:
+            await effects.note_floor()
+            return await world.pool.fetchval("SELECT position FROM effect_positions")
+
+        await until_async(noted)
         await nats.kill()
         await nats.wipe()
         await world.add(40)  # far more than the new stream begins with
@@ -264,9 +262,7 @@ async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: Worl
         connection = effects._consumer.broker._connection
         assert connection is not None
         await nats.kill()
-        async with asyncio.timeout(60):
-            while connection.is_connected:  # noqa: ASYNC110 - the client tells nobody
-                await asyncio.sleep(0.01)
+        await until_on_loop(lambda: not connection.is_connected)  # the client tells nobody
     await asyncio.sleep(0)
     assert connection.is_closed
     left = {task for task in asyncio.all_tasks() - before if "_consume_pull" in repr(task)}

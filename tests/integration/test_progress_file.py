@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tenuto.workers.launch.progress import COMPUTING, Progress, ProgressFile
+from tests.support.waiting import ended, until
 
 READS = int(os.environ.get("TEST_READS", 300_000))
 CHANGES = 1_000  # as many records at least the reader must have seen come
@@ -48,8 +49,7 @@ def writing(file: ProgressFile, path: Path) -> Iterator[subprocess.Popen[bytes]]
     threads and gRPC, anything may fail."""
     process = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(path)], cwd=ROOT)
     try:
-        while not file.read(1).steps:
-            assert process.poll() is None
+        until(lambda: file.read(1).steps, gone=ended(process))
         yield process
     finally:
         process.kill()

@@ -22,15 +22,14 @@ from tenuto.schemas.bus import BusState
 from tests.integration.test_relay import connected, running, settings_for, stream_ids, stream_reaches
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import priority_changed
+from tests.support.waiting import until_async
 
 BLOCK_BYTES = 8 << 20
 """JetStream opens another file after so much of one stream."""
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(90):
-        while not await true():  # noqa: ASYNC110 - asks a server
-            await asyncio.sleep(0.1)
+    await until_async(true)
 
 
 async def add_large(log: MemoryEventLog, count: int) -> None:
