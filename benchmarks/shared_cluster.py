@@ -39,6 +39,8 @@ TENUTO = Path(sys.executable).with_name("tenuto")
 MODEL = Path(__file__).parents[1] / "examples" / "digits"
 SLOW_MODEL = Path(__file__).with_name("models") / "turnover"
 USERS = ("ada", "bob", "eve")
+SLOW_USERS = ("fay", "gus")
+"""Others, as a cluster that goes on may have had the ones above."""
 AGENT_SLOTS = 2
 COMPARED = ("model.safetensors", "state.pt")
 STEP_SECONDS_MAX = 600.0
@@ -50,14 +52,14 @@ class Show:
     def __init__(self, directory: Path, slow: bool) -> None:
         running = os.environ.get(CLUSTER_VARIABLE)
         self.runs_already = running is not None
-        """It has 2 agents, and may have the users."""
+        """It has 2 agents, and goes on afterwards."""
         self.root = Path(running or directory / "cluster")
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(self.root)}
         for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
             self.environment.pop(name, None)
         self.directory, self.tokens, self.started = directory, dict[str, str](), time.monotonic()
         self.model, self.agents = (SLOW_MODEL, 2) if slow else (MODEL, 4)
-        self.users = USERS[:2] if slow else USERS
+        self.users = SLOW_USERS if slow else USERS
         self.slots = self.agents * AGENT_SLOTS
         self.slow_while = directory / "slow"
         """Steps are slow while this file exists, if they are so at all."""
