@@ -10,6 +10,7 @@ from typing import Any
 
 import nats.errors
 import pytest
+from faststream.nats import NatsBroker
 
 from tenuto import automation
 from tenuto.automation.bus import BusSource
@@ -21,8 +22,9 @@ from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import encode_event
-from tests.support.automation_world import SECONDS_MAX, Around, at
+from tests.support.automation_world import Around, at
 from tests.support.gateway_world import gateway_world
+from tests.support.waiting import until_async, until_on_loop
 
 
 @pytest.fixture
@@ -79,12 +81,39 @@ async def test_the_bus_with_an_account_that_only_reads(world: Around, tmp_path: 
         assert (await js.stream_info(subjects.LOG_STREAM)).state.messages == before
         assert users.remove_reader("mine")
         server.reload()
-        async with asyncio.timeout(SECONDS_MAX):
-            while await lets_in(reading):  # noqa: ASYNC110 - until the server has read its users again
-                await asyncio.sleep(0.05)
+        await until_async(lambda: lets_in(reading), lambda let_in: not let_in)  # until the server has read its users again
     finally:
         await relay.close()
         await server.stop()
+
+
+async def test_a_bus_that_ends_the_connection_at_once_costs_no_event(
+    world: Around, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.automation.bus.LOOK_SECONDS", 0.05)
+    start = NatsBroker.start
+
+    async def ended(broker: NatsBroker) -> None:
+        assert broker._connection is not None
+        await broker._connection.close()
+        await start(broker)
+
+    monkeypatch.setattr(NatsBroker, "start", ended)
+    server = NatsServer(tmp_path / "nats")
+    await server.start()
+    app, seen = automation.App("mine"), []
+
+    @app.on("ExperimentSubmitted")
+    async def noted(event: automation.Event[Any], cluster: AsyncClient) -> None:
+        seen.append(event.position)
+
+    try:
+        async with world.running(app, after=0, source=lambda client: BusSource(Settings(nats_url=server.url), client)):
+            await world.submitted(2)
+            await world.until(lambda view: at(view, "noted")["behind"] == 0)
+    finally:
+        await server.stop()
+    assert seen == [1, 2]
 
 
 async def lets_in(settings: Settings) -> bool:
@@ -122,9 +151,7 @@ async def refused(settings: Settings) -> dict[str, list[str]]:
     # Events as answers, to a subject of the log: they must not be stored again.
     await client.publish(LOG_READS, json.dumps({"seq": 3, "batch": 2}).encode(), reply="tenuto.log.trial.1-1.X")
     await client.flush()
-    async with asyncio.timeout(SECONDS_MAX):
-        while len(errors) < sum(map(len, tried.values())):  # noqa: ASYNC110 - the client tells a moment later
-            await asyncio.sleep(0.02)
+    await until_on_loop(lambda: errors, lambda told: len(told) >= sum(map(len, tried.values())))
     await asyncio.sleep(0.2)
     await client.close()
     return {
