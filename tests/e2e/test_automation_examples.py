@@ -26,12 +26,13 @@ from tenuto.client import AsyncClient
 from tenuto.client.target import Target
 from tenuto.kernel.settings import Settings
 from tests.support.live_cluster import LiveCluster
+from tests.support.waiting import ended, until_async
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "automation"
+pytestmark = pytest.mark.timeout(900)  # ten experiments, and 300 s of patience where something does not come
 PAGE = (ROOT / "docs" / "automation.md").read_text()
 BLOCKS = re.findall(r"^```python file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-SECONDS_MAX = 240.0
 TRAIN = """
 import time
 import numpy, safetensors.numpy, tenuto
@@ -98,7 +99,7 @@ async def test_every_example_does_what_it_says(
     lines = cluster.cli("automation", "credentials", "retrain").stdout.splitlines()
     reading = Settings.from_environment(dict(line.split("=", 1) for line in lines))
     stop = asyncio.Event()
-    async with AsyncClient(target) as client, receiver(taken) as url, asyncio.timeout(SECONDS_MAX):
+    async with AsyncClient(target) as client, receiver(taken) as url:
 
         async def submit(name: str, labels: list[str], trials: int = 1, **hyperparameters: Any) -> Any:
             searcher = {"name": "random", "metric": "loss", "max_trials": trials, "max_length": {"batches": 1}}
@@ -112,7 +113,15 @@ async def test_every_example_does_what_it_says(
         monkeypatch.setenv("RESULTS_URL", url)
         running = [
             asyncio.create_task(
-                run(app, target, after=0, stop=stop, source=(lambda it: BusSource(reading, it)) if name == "retrain" else None)
+                run(
+                    app,
+                    target,
+                    after=0,
+                    stop=stop,
+                    source=(lambda it: BusSource(reading, it)) if name == "retrain" else None,
+                    say=print,  # shown where it fails: what each rule did with which event
+                ),
+                name=f"automation {name}",
             )
             for name, app in apps.items()
         ]
@@ -124,12 +133,14 @@ async def test_every_example_does_what_it_says(
         await probe.wait()
         await asyncio.to_thread((home / "data.txt").write_text, "second")
         await (await probe.fork({"name": "probe again"})).wait()
-        names: dict[str, list[Any]] = {}
-        while not {"finer", "retrained"} <= set(names) or not taken:
-            await asyncio.sleep(0.2)
-            names = {}
+
+        async def named() -> dict[str, list[Any]]:
+            names: dict[str, list[Any]] = {}
             for experiment in await client.list_experiments():
                 names.setdefault(experiment.data["name"], []).append(experiment)
+            return names
+
+        names = await until_async(named, lambda names: {"finer", "retrained"} <= set(names) and taken, gone=ended(*running))
         [finer], [retrained] = names["finer"], names["retrained"]
         await finer.wait()
         await retrained.wait()
