@@ -21,6 +21,7 @@ from tenuto.workers.agent import end_notices as module
 from tenuto.workers.agent.departure import NOTICE_SECONDS_MIN, STOP_SECONDS, Departure
 from tenuto.workers.agent.end_notices import EndNotices, aws, gcp, metadata
 from tests.support.metadata_server import MetadataServer, metadata_server
+from tests.support.waiting import until_on_loop
 
 WAIT_SECONDS_MAX = 60.0
 
@@ -50,11 +51,7 @@ async def watching(cloud: str, url: str, **changes: float) -> AsyncIterator[Depa
 
 
 async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            if what():
-                return
-            await asyncio.sleep(0.01)
+    await until_on_loop(what)
 
 
 def in_seconds(seconds: float) -> str:

@@ -15,6 +15,7 @@ from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.services.gateway.adapters.deleting import Remover
 from tests.support.gateway_world import CONFIG, World, context, gateway_world, granted, released, requested, saved
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -83,9 +84,8 @@ async def test_only_the_owner_describes_and_archives_also_after_the_end(world: W
 
 
 async def until_deleted(world: World, number: int) -> None:
-    async with asyncio.timeout(30):
-        while (await world.get(f"/experiments/{number}"))["deleted_us"] is None:  # noqa: ASYNC110 - the gateway's task tells nobody
-            await asyncio.sleep(0.05)
+    """The gateway's task tells nobody."""
+    await until_async(lambda: world.get(f"/experiments/{number}"), lambda found: found["deleted_us"] is not None)
 
 
 async def test_an_ended_experiment_is_deleted_after_its_grace_time(world: World) -> None:

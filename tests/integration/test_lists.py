@@ -23,6 +23,7 @@ from tenuto.services.gateway.projections import log_lines
 from tenuto.services.gateway.projections.views import ExperimentView
 from tests.support.gateway_world import CONFIG, WHY, World, gateway_world, granted, requested, saved, validated
 from tests.support.metric_points import store
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -104,9 +105,7 @@ async def test_experiments_are_found_by_what_they_are(world: World) -> None:
     error = await world.error("GET", f"/experiments?hyperparameter={quote('lr>fast')}")
     assert error == (400, "invalid", "hyperparameter compares lr with 'fast', which is no number; only = takes other values.")
     assert (await world.http.post("/api/v1/views/rebuild")).status_code == 202
-    async with asyncio.timeout(30):
-        while await by("lr=0.01") != [2, 1]:  # noqa: ASYNC110 - folded anew, by a task that tells nobody
-            await asyncio.sleep(0.05)
+    await until_async(lambda: by("lr=0.01"), lambda found: found == [2, 1])  # folded anew, by a task that tells nobody
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, H
 from tests.conftest import Database
 from tests.support.seeds import SEEDS
 from tests.support.tally_core import TallyCore, priority_changed, weight_changed
+from tests.support.waiting import until_async
 
 SERVICE = Path(__file__).parent.parent / "support" / "tally_service.py"
 AGENT, SPOOL = "node-1", "spool-1"
@@ -136,9 +137,11 @@ async def read_all(log: PostgresEventLog) -> list[Any]:
 
 async def settled(log: PostgresEventLog) -> None:
     """Every input is answered and every checkpoint has reached the end."""
-    async with asyncio.timeout(120):
-        while (await log.checkpoint("tally")).position < await log.head():  # noqa: ASYNC110 - polls the database
-            await asyncio.sleep(0.1)
+
+    async def lag() -> int:
+        return await log.head() - (await log.checkpoint("tally")).position
+
+    await until_async(lag, lambda left: left <= 0)
 
 
 async def stream_ids(client: Client, upto: int) -> list[tuple[int, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +12,7 @@ from tenuto.kernel.report_tokens import digest_of
 from tenuto.schemas.reports import HEADER_TOKEN
 from tests.conftest import Database
 from tests.support.receiving import AGENT, SPOOL, Receiver, Setup, numbers, receiving_end
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -26,9 +26,8 @@ async def test_what_was_parked_is_received_when_it_is_asked_for_again(setup: Set
 
     async def ask_again() -> None:
         await setup.pool.execute("UPDATE parked SET retry_asked_at = now()")
-        async with asyncio.timeout(60):
-            while await setup.pool.fetchval("SELECT count(*) FROM parked WHERE retry_asked_at IS NOT NULL"):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        asked = "SELECT count(*) FROM parked WHERE retry_asked_at IS NOT NULL"
+        await until_async(lambda: setup.pool.fetchval(asked), lambda left: left == 0)
 
     receiver = Receiver()
     receiver.poison, receiver.defects = {b"2"}, {b"4"}

@@ -19,6 +19,7 @@ from tenuto.schemas.envelope import Event, decode_event
 from tests.conftest import Database
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import priority_changed, weight_changed
+from tests.support.waiting import ended, until_async
 
 
 @pytest.fixture
@@ -158,15 +159,11 @@ async def test_a_view_is_rebuilt_while_it_is_folded(pool: asyncpg.Pool) -> None:
         before = await seen(pool)
         await pool.execute("DELETE FROM seen")
         await projector.rebuild(["seen"])
-        async with asyncio.timeout(30):
-            while await seen(pool) != before:  # noqa: ASYNC110 - polls the database
-                await asyncio.sleep(0.01)
+        await until_async(lambda: seen(pool), lambda found: found == before, gone=ended(task))
         adding = [await add(log, priority) for priority in range(20, 40)]
         await projector.rebuild(["seen"])
         last = await add(log, 50)
-        async with asyncio.timeout(30):
-            while await cursor(pool) != last:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_async(lambda: cursor(pool), lambda position: position == last, gone=ended(task))
         assert not task.done()
     assert [position for position, _ in await seen(pool)] == [1, 3, *adding, last]
     assert await pool.fetchval("SELECT count(*) FROM parked") == 1

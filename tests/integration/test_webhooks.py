@@ -19,6 +19,7 @@ from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.events.trial import NoticeReported, TrialFailed
 from tests.support.gateway_world import World, gateway_world, requested
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
+from tests.support.waiting import until_async
 
 LOST = [{"on": "agent_lost"}]
 SECONDS_MAX = 60.0
@@ -42,10 +43,7 @@ class Hooks(World):
         return response.json()
 
     async def once(self, path: str, right: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not right(found := await self.get(path)):  # noqa: ASYNC110 - asks the door
-                await asyncio.sleep(0.05)
-        return found
+        return await until_async(lambda: self.get(path), right)
 
     async def lose(self, *numbers: int) -> None:
         await self.record(*(AgentLost(agent_id=f"node-{number}", reason="no heartbeat") for number in numbers))

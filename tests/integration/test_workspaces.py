@@ -24,6 +24,7 @@ from tenuto.services.gateway.policies.access import Sight
 from tenuto.services.gateway.rest.anonymous import WAITS, as_seen
 from tests.support.gateway_world import World, gateway_world
 from tests.support.gateway_world import requested as requested_of_1
+from tests.support.waiting import until_async
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "workspaces.md"
 VAULT = "\nresources: {workspace: vault}"
@@ -169,9 +170,10 @@ async def test_the_admin_of_a_workspace_gives_it_rules(users: Users, tmp_path: P
         assert (await eve.error(method, "/workspaces/vault/rules", json={"rules": found["rules"]}))[0] == 403
     stopped = TrialStopped(experiment_id=1, trial_id="1-1", outcome="failed", reason=Reason(rule="test"))
     await ada.record(requested_of_1(1), stopped)
-    async with asyncio.timeout(30):
-        while not (acted := [item for item in await eve.get("/events?limit=1000") if item["type"] == "ExperimentRuleActed"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    events = await until_async(
+        lambda: eve.get("/events?limit=1000"), lambda found: any(item["type"] == "ExperimentRuleActed" for item in found)
+    )
+    acted = [item for item in events if item["type"] == "ExperimentRuleActed"]
     assert [(item["data"]["workspace"], item["data"]["do"]) for item in acted] == [("vault", "kill")]
     file.write_text("- {on: experiment, states: [completed], do: fork}\n")
     assert "rules[0].do: fork is for rules of an experiment" in await tenuto("set", str(file))

@@ -26,6 +26,7 @@ from tenuto.workers.agent import archives
 from tenuto.workers.agent.archives import ContextUnavailable, SentArchives
 from tenuto.workers.agent.contexts import Contexts
 from tests.support.gateway_world import CONTEXT, World, gateway_world, granted, released, requested
+from tests.support.waiting import until_on_loop
 
 OWN = "1-1-1"
 HASH = hashlib.sha256(CONTEXT).hexdigest()
@@ -109,9 +110,7 @@ async def test_an_agent_gets_the_contexts_of_its_own_allocations_and_no_others(s
         await b.bus.request(subjects.context("a"), b"{}", timeout=0.3)
     await b.bus.subscribe(subjects.CONTEXTS, cb=None)
     await b.bus.flush()
-    async with asyncio.timeout(60):
-        while len(b.refusals) < 2:  # noqa: ASYNC110 - the client calls nobody
-            await asyncio.sleep(0.01)
+    await until_on_loop(lambda: b.refusals, lambda told: len(told) >= 2)  # the client calls nobody
     assert all("permissions violation" in text.lower() for text in b.refusals)
 
 

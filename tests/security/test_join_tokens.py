@@ -22,6 +22,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.join_tokens import JoinToken
 from tenuto.schemas.joining import hash_of
 from tests.support.gateway_world import World, gateway_world
+from tests.support.waiting import until_async, until_on_loop
 
 PASSWORD = "p" * 43
 
@@ -101,9 +102,7 @@ async def test_a_machine_joins_and_has_a_user_of_its_own_on_the_bus(scene: Scene
     ):
         await bus.publish(subject, b"forged")
     await bus.flush()
-    async with asyncio.timeout(60):
-        while len(refusals) < 4:  # noqa: ASYNC110 - the client calls nobody
-            await asyncio.sleep(0.01)
+    await until_on_loop(lambda: refusals, lambda told: len(told) >= 4)  # the client calls nobody
     assert all("permissions violation" in text.lower() for text in refusals)
     assert (await scene.join(token))[0] == 201, "asked again, as after a lost answer"
     [shown] = await scene.gateway.get("/join-tokens")
@@ -116,9 +115,8 @@ async def test_a_stolen_or_replayed_token_lets_in_nobody_beyond_what_it_was_made
     assert "used up" in await scene.refusal(token, "thief")
     assert (await scene.refusal(token, "node", "q" * 43)).startswith("401 expired"), "nor does it give the name to another"
     short = await scene.token(expires_seconds=1, uses_max=1_000)
-    async with asyncio.timeout(30):
-        while (await scene.join(short, f"n{scene.gateway.service.gateway.clock.now_us()}"))[0] == 201:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+    clock = scene.gateway.service.gateway.clock
+    await until_async(lambda: scene.join(short, f"n{clock.now_us()}"), lambda answer: answer[0] != 201)
     assert (await scene.refusal(short, "late")).startswith("401 expired"), "also a token with uses left"
     gone = await scene.token(uses_max=5)
     assert (await scene.gateway.http.delete(f"/api/v1/join-tokens/{gone.id}")).status_code == 200
@@ -157,9 +155,7 @@ async def test_a_revoked_agent_is_out_at_once_and_stays_out(scene: Scene) -> Non
     assert await scene.standing("operators", scene.users.password("operators") or "")
     assert not await scene.standing("node", "q" * 43)
     assert (await scene.gateway.http.delete("/api/v1/agents/node")).status_code == 200
-    async with asyncio.timeout(30):
-        while bus.is_connected:  # noqa: ASYNC110 - the client calls nobody
-            await asyncio.sleep(0.01)
+    await until_on_loop(lambda: not bus.is_connected)  # the client calls nobody
     with pytest.raises(nats.errors.Error):
         await scene.connected()
     await other.flush()
@@ -207,9 +203,7 @@ async def test_what_the_gateway_did_not_complete_it_completes_at_its_next_start(
     await scene.gateway.http.delete("/api/v1/agents/node")
     scene.users.admit_agent("node", PASSWORD)
     completing = asyncio.create_task(keeper.run(lambda: scene.gateway.service.gateway.loop.state.joining.revoked))
-    async with asyncio.timeout(30):
-        while scene.users.agents() != ["operators"]:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.01)
+    await until_on_loop(scene.users.agents, lambda found: found == ["operators"])  # nothing else tells
     await stop_task(completing)
 
 
@@ -225,9 +219,7 @@ async def test_a_revocation_while_the_bus_is_away_is_completed_when_it_is_back(
     assert (await scene.gateway.error("DELETE", "/agents/node"))[:2] == (503, "unavailable")
     await bus.flush()
     monkeypatch.setattr(keeper, "_settings", told)
-    async with asyncio.timeout(30):
-        while bus.is_connected:  # noqa: ASYNC110 - the client calls nobody
-            await asyncio.sleep(0.01)
+    await until_on_loop(lambda: not bus.is_connected)  # the client calls nobody
 
 
 async def test_a_bus_that_is_away_is_said_and_the_join_is_completed_when_it_is_back(scene: Scene) -> None:

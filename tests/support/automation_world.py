@@ -13,6 +13,7 @@ from tenuto.client import ClientError
 from tenuto.client.target import Target
 from tenuto.schemas.events.search import ExperimentCompleted
 from tests.support.gateway_world import CONFIG, WHY, World
+from tests.support.waiting import until_async
 
 SECONDS_MAX = 120.0
 
@@ -34,10 +35,7 @@ class Around(World):
         return [int((await self.submit(config)).json()["id"]) for _ in range(count)]
 
     async def until(self, right: Callable[[Any], bool], path: str = "/automations/mine") -> Any:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not right(found := await self.get(path)):  # noqa: ASYNC110 - asks the door
-                await asyncio.sleep(0.02)
-        return found
+        return await until_async(lambda: self.get(path), right)
 
     @contextlib.asynccontextmanager
     async def running(self, app: automation.App, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
