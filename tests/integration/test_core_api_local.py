@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from tenuto.schemas.reports import CheckpointReport, DataReport, EnvironmentReport, MetricsReport, ValidationReport
 from tenuto.workers.core_api.local_record import Started, checkpoints_of, read_lines, read_run
 from tests.support.agent_stand_in import WAIT_SECONDS_MAX
+from tests.support.waiting import ended, until
 
 SCRIPT = Path(__file__).parents[1] / "support" / "scripts" / "summing" / "train.py"
 CONFIG = """\
@@ -112,10 +112,7 @@ def test_killed_and_run_again_goes_on_from_its_checkpoint(here: Path) -> None:
 def test_interrupted_saves_and_ends(here: Path, tmp_path: Path, number: signal.Signals) -> None:
     hold = tmp_path / "hold.go"
     process = start(here, TEST_HOLD_AT="13", TEST_HOLD_FILE=str(hold))
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not hold.with_suffix(".held").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(hold.with_suffix(".held").exists, gone=ended(process))
     process.send_signal(number)
     hold.touch()
     _, said = process.communicate(timeout=WAIT_SECONDS_MAX)
@@ -240,10 +237,7 @@ def test_one_process_at_a_time_writes_a_record(here: Path, tmp_path: Path) -> No
     hold = tmp_path / "hold.go"
     first = start(here, "-c", in_record(here), TEST_HOLD_AT="3", TEST_HOLD_FILE=str(hold))
     try:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not hold.with_suffix(".held").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(hold.with_suffix(".held").exists, gone=ended(first))
         code, said = run(here, "-c", in_record(here))
         assert code == 1
         assert f"another process writes the record in {here / 'record'}" in said
