@@ -43,9 +43,19 @@ class Bus:
     def __init__(self) -> None:
         self._given = 0
 
-    async def request(self, *_: object, **__: object) -> Any:
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, _: str) -> Bus:
+        return self
+
+    async def publish(self, *_: object, **__: object) -> None: ...
+
+    async def next_msg(self, _: float) -> Any:
         self._given += 1
-        return SimpleNamespace(data=NodeTokenAnswer(token=f"{TOKEN}-{self._given}").to_json())
+        return SimpleNamespace(data=NodeTokenAnswer(token=f"{TOKEN}-{self._given}").to_json(), headers=None)
+
+    async def unsubscribe(self) -> None: ...
 
 
 class KeptNodes:
