@@ -69,8 +69,8 @@ def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slu
     def of(kind: str) -> list[Any]:
         return [event.data for event in cluster.events() if event.type == kind]
 
-    def lost() -> list[tuple[str, str]]:
-        return [(data.agent_id, data.reason) for data in of("AgentLost")]
+    def lost() -> list[tuple[str, bool]]:
+        return [(data.agent_id, data.announced) for data in of("AgentLost")]
 
     with sshd_support.sshd(tmp_path / "sshd") as sshd, cluster.listening("127.0.0.2"):
         bench = SshBench(tmp_path / "ssh", sshd)
@@ -90,7 +90,7 @@ def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slu
         cluster.wait_for(lambda: len(of("AllocationGranted")) == 2)
         assert [data.slots[0].agent_id for data in of("AllocationGranted")] == ["far-1", "far-2"], said
         assert of("WorkersExited")[0].outcome == "preempted", said
-        cluster.wait_for(lambda: ("far-1", "its time was over") in lost())
+        cluster.wait_for(lambda: lost() == [("far-1", True)])
         assert token not in said + ended.detail
         gate.touch()
         cluster.wait_for(lambda: bool(of("ExperimentCompleted")))
@@ -98,5 +98,5 @@ def test_agents_of_started_nodes_join_train_and_leave(tmp_path: Path, slurm: Slu
         ended, said = asyncio.run(_end(hosts, host))
         assert "the agent's time is over" in said
         assert ended.detail == ""
-        cluster.wait_for(lambda: ("far-2", "its time was over") in lost())
+        cluster.wait_for(lambda: lost() == [("far-1", True), ("far-2", True)])
         assert token not in said

@@ -15,7 +15,8 @@ from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, STORE, S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
 MODEL = Path(__file__).parent / "models/three_hosts"
-QUICK = {"TENUTO_LEASE_SECONDS_MAX": "4", "TENUTO_HEARTBEAT_SECONDS": "0.5"}
+QUICK = {"TENUTO_HEARTBEAT_SECONDS": "0.5"}
+"""Leases are as long as usual: an agent that is lost to a busy machine would be a fault."""
 
 
 def closed(directories: list[Path]) -> tuple[str, ...]:
@@ -39,8 +40,12 @@ def count(cluster: LiveCluster, kind: str) -> int:
     return sum(event.type == kind for event in cluster.events())
 
 
-def named(cluster: LiveCluster, kind: str) -> set[str]:
-    return {event.data.agent_id for event in cluster.events() if event.type == kind}  # type: ignore[attr-defined]
+def named(cluster: LiveCluster, kind: str) -> list[str]:
+    return [event.data.agent_id for event in cluster.events() if event.type == kind]  # type: ignore[attr-defined]
+
+
+def lost(cluster: LiveCluster) -> list[str]:
+    return named(cluster, "AgentLost")
 
 
 def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_server: S3Server) -> None:
@@ -55,34 +60,32 @@ def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_ser
         with stopped_at_end(*nodes):
             for node in nodes:
                 node.start(token)
-            cluster.wait_for(lambda: {"host1", "host2", "host3"} <= named(cluster, "AgentJoined"))
+            cluster.wait_for(lambda: {"host1", "host2", "host3"} <= {*named(cluster, "AgentJoined")})
             cluster.cli("exp", "create", MODEL / "config.yaml", MODEL)
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 1)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 1)
 
             hosts.cut(hosts.names[1])
-            cluster.wait_for(lambda: "host2" in named(cluster, "AgentLost"))
-            cluster.wait_for(lambda: count(cluster, "AllocationReleased") >= 1)
+            cluster.wait_for(lambda: lost(cluster) == ["host2"])
+            cluster.wait_for(lambda: count(cluster, "AllocationReleased") == 1)
             hosts.mend(hosts.names[1])
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 2)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 2)
 
             agent = nodes[2].agent
             assert agent is not None
             Node(agent).die()
-            cluster.wait_for(lambda: "host3" in named(cluster, "AgentLost"))
+            cluster.wait_for(lambda: lost(cluster) == ["host2", "host3"])
             nodes[2].start()  # the machine is on again, and has no token any more
-            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") > 0)
+            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") == 1)
+            assert lost(cluster) == ["host2", "host3"]
 
         events = cluster.events()
         granted = [[part.agent_id for part in event.data.slots] for event in events if event.type == "AllocationGranted"]
-        # Where the machine has no time for an agent, one more may be lost for a while than those that the test cut off.
-        assert len(granted) >= 3
-        assert {tuple(sorted(names)) for names in granted} == {("host1", "host2", "host3")}
-        outcomes = [event.data.outcome for event in events if event.type == "WorkersExited"]
-        assert outcomes == ["lost"] * (len(granted) - 1) + ["finished"]
+        assert [sorted(names) for names in granted] == [["host1", "host2", "host3"]] * 3
+        assert [event.data.outcome for event in events if event.type == "WorkersExited"] == ["lost", "lost", "finished"]
         said = cluster.log(
             "1-1", *(f"rank {rank} of 3 begins at {step}" for rank in range(3) for step in (0, 10, 20)), kind="trial"
         )
-        assert said.count("begins at") >= 9
+        assert said.count("begins at") == 9
         for node in nodes:
             kept = [path for path in node.directory.rglob("*") if path.is_file()]
             assert not [path for path in kept if SECRET_KEY.encode() in path.read_bytes()], "credentials stay in memory"
