@@ -13,12 +13,15 @@ from tenuto.client import ClientError
 from tenuto.client.target import Target
 from tenuto.schemas.events.search import ExperimentCompleted
 from tests.support.gateway_world import CONFIG, WHY, World
-from tests.support.waiting import until_async
+from tests.support.waiting import ended, until_async
 
 SECONDS_MAX = 120.0
 
 
 class Around(World):
+    automations: tuple[asyncio.Task[None], ...] = ()
+    """Those that run and are waited for."""
+
     @property
     def target(self) -> Target:
         return Target(str(self.http.base_url), self.service.gateway.token, "the test")
@@ -35,7 +38,7 @@ class Around(World):
         return [int((await self.submit(config)).json()["id"]) for _ in range(count)]
 
     async def until(self, right: Callable[[Any], bool], path: str = "/automations/mine") -> Any:
-        return await until_async(lambda: self.get(path), right)
+        return await until_async(lambda: self.get(path), right, gone=ended(*self.automations))
 
     @contextlib.asynccontextmanager
     async def running(self, app: automation.App, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
@@ -45,8 +48,10 @@ class Around(World):
         task = asyncio.create_task(run(app, self.target, stop=stop, **options))
         try:
             await self.until(lambda found: task.done() or sum(item["run"] for item in found) > runs, "/automations")
+            self.automations = (task,)
             yield task
         finally:
+            self.automations = ()
             stop.set()
             with contextlib.suppress(ClientError):
                 await asyncio.wait_for(task, SECONDS_MAX)
