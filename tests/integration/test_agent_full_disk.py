@@ -24,6 +24,7 @@ from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
 from tenuto.workers.agent.runtimes.process import processes as processes_module
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
+from tests.support.waiting import until_on_loop
 
 NEVER_LEAVES = ("/bin/sh", "-c", "trap '' TERM; while :; do sleep 60; done")
 
@@ -56,9 +57,10 @@ class Rig:
         return await self.app.manager.assign(Assignments(position=self._position, assignments=assignments))
 
     async def running(self, allocation_id: str) -> tuple[LiveRun, psutil.Process]:
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while (live := self.app.manager.live(allocation_id)) is None or live.run.phase != "running":  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        live = await until_on_loop(
+            lambda: self.app.manager.live(allocation_id), lambda live: live is not None and live.run.phase == "running"
+        )
+        assert live is not None
         assert live.run.handle is not None
         return live, psutil.Process(processes_module.Identity.of(live.run.handle).pid)
 
@@ -77,9 +79,7 @@ class Rig:
 
 
 async def until_gone(process: psutil.Process) -> None:
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while is_alive(process):  # noqa: ASYNC110 - another process ends
-            await asyncio.sleep(0.02)
+    await until_on_loop(lambda: not is_alive(process))  # another process ends
 
 
 @pytest.fixture
@@ -137,9 +137,7 @@ async def test_a_run_that_goes_on_after_an_error_pauses_only_briefly_at_the_next
     live, _ = await rig.running("1-1-1")
     await rig.paused(live)
     assert live.backoff.failures == 1
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while live.backoff.failures:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until_on_loop(lambda: not live.backoff.failures)
     assert live.run.phase == "running"
 
 

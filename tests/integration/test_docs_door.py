@@ -15,6 +15,7 @@ from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
 from tests.support.gateway_world import CONFIG, World, gateway_world, requested, validated
 from tests.support.receivers import SignedReceiver
+from tests.support.waiting import until_async
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARKED = """INSERT INTO parked (number, consumer, item_id, kind, body, reason) OVERRIDING SYSTEM VALUE
@@ -94,9 +95,8 @@ async def test_the_commands_of_the_rest_door(database: Any, tmp_path: Path) -> N
                 await asyncio.wait_for(consumer, 60)
             if "--name lenet" in command:
                 assert "lenet, wide" in said
-        async with asyncio.timeout(120):
-            while (kept := await world.http.get("/api/v1/experiments/3")).status_code != 200:  # noqa: ASYNC110 - views are folded again
-                await asyncio.sleep(0.05)
+        # Views are folded again.
+        kept = await until_async(lambda: world.http.get("/api/v1/experiments/3"), lambda answer: answer.status_code == 200)
         assert (kept.json()["name"], kept.json()["note"], kept.json()["deletion_due_us"]) == (
             "lenet, wide", "Repeat with 3 seeds.", None,
         )  # fmt: skip

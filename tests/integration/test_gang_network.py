@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.gang_bench import GangBench, Network
+from tests.support.gang_bench import GangBench, Network, wait_held
 from tests.support.namespaces import ip, two_namespaces
 from tests.support.reactions import stop_at
 from tests.support.warm_starts import WarmStarts
@@ -40,9 +39,7 @@ def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is
         ) as bench:
             bench.networks = tuple(Network(f"10.123.0.{index}", "cable", start) for index, start in enumerate(starts, start=1))
             agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
-            while not held.exists():
-                assert all(run.process.poll() is None for run in runs), "\n".join(run.output() for run in runs)
-                time.sleep(0.01)
+            wait_held(held, runs)
             ip("-n", namespaces[0], "link", "set", "cable", "down")
             go.touch()
             assert [run.wait() for run in runs] == [84, 84], "\n".join(run.output() for run in runs)

@@ -19,7 +19,7 @@ from tenuto.workers.launch.keeper import STRANGERS_MAX
 from tenuto.workers.launch.lag import ObserverClock
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.messages import LineReader, Message, encode
-from tests.support.gang_bench import GangBench, GangRun, ranked_bench
+from tests.support.gang_bench import GangBench, ranked_bench, wait_held
 from tests.support.reactions import stop_at
 
 LINK_SECONDS_MAX = 3.0
@@ -32,12 +32,6 @@ COMPUTING = 24
 def bench(tmp_path: Path) -> Iterator[GangBench]:
     with ranked_bench(tmp_path, HYPERPARAMETERS, distributed={"link_seconds_max": LINK_SECONDS_MAX}) as found:
         yield found
-
-
-def wait_held(held: Path, runs: list[GangRun]) -> None:
-    while not held.exists():
-        assert all(run.process.poll() is None for run in runs), "\n".join(run.output() for run in runs)
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench, kill_when_saved, preempt_when_held, ranked_bench
 from tests.support.reactions import stop_at
+from tests.support.waiting import until
 
 EPOCH_BATCHES = 6
 RECORDS = 53
@@ -171,9 +171,7 @@ def test_a_node_that_vanishes_is_noticed_by_the_others(directory: Path) -> None:
     go = directory / "go"
     with bench_of(directory) as bench:
         _, [first, second] = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 6", TEST_HELD=str(directory / "held"), TEST_GO=str(go))
-        while not (directory / "held").exists():
-            assert first.process.poll() is None, first.output()
-            time.sleep(0.01)
+        until((directory / "held").exists, gone=lambda: first.output() if first.process.poll() is not None else "")
         second.die()
         assert first.wait() == 83, first.output()
         assert first.error == "the ranks on agent second have gone"

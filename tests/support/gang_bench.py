@@ -18,6 +18,7 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.launch.layout import GANG_VARIABLE, RENDEZVOUS_FILE, GangPart
 from tests.support.agent_stand_in import TOKEN, WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
+from tests.support.waiting import until
 from tests.support.warm_starts import WarmProcess, WarmStarts, warm_starts
 
 NODES = ("first", "second", "third")
@@ -155,7 +156,7 @@ class GangBench(WorkerBench):
 def kill_when_saved(agent: AgentStandIn, run: GangRun, local_rank: int, held: Path, batches: int) -> CheckpointReport:
     """The rank stays in a step until it is killed: when the checkpoint of these batches, which is stored beside the training, is
     reported. Returns that."""
-    _wait_held(run, held)
+    wait_held(held, [run])
     agent.wait_for(lambda: [report.batches for report in agent.checkpoints()][-1:] == [batches])
     run.rank(local_rank).kill()
     assert run.wait() == -9, run.output()
@@ -166,19 +167,20 @@ def kill_when_saved(agent: AgentStandIn, run: GangRun, local_rank: int, held: Pa
 def preempt_when_held(agent: AgentStandIn, run: GangRun, held: Path, go: Path) -> None:
     """A rank waits in the middle of a step until `go`: rank 0 is told to leave in the meantime. Nothing shows from outside that
     it has understood; a later word would only make a test say less."""
-    _wait_held(run, held)
+    wait_held(held, [run])
     agent.wait_for(lambda: agent.watchers > 0)
     agent.direct("preempt")
     agent.wait_for(lambda: agent.delivered is agent.directive)
     go.touch()
 
 
-def _wait_held(run: GangRun, held: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not held.exists():
-        assert run.process.poll() is None, run.output()
-        assert time.monotonic() < deadline, f"no rank came to where it waits:\n{run.output()}"
-        time.sleep(0.01)
+def wait_held(held: Path, runs: list[GangRun]) -> None:
+    """Returns when a rank of one of these is where it waits."""
+
+    def gone() -> str:
+        return "" if all(run.process.poll() is None for run in runs) else "\n".join(run.output() for run in runs)
+
+    until(held.exists, gone=gone)
 
 
 def _carry_rendezvous(runs: list[GangRun]) -> None:
