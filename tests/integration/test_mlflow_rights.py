@@ -16,6 +16,7 @@ from tenuto.services.gateway.adapters.deleting import Remover
 from tenuto.services.gateway.projections import runs as projected_runs
 from tests.support.gateway_world import CONTEXT, World, granted, requested, validated
 from tests.support.mlflow_world import API, FILES, do, mlflow_world
+from tests.support.waiting import until_async
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow's client is needed: pip install 'tenuto[mlflow]'")
 MlflowClient, MlflowException = mlflow.MlflowClient, mlflow.MlflowException
@@ -219,9 +220,7 @@ async def test_what_runs_log_is_bounded_and_goes_with_their_experiment(world: Wo
 
     [blob] = [item.blob for item in await door.artifacts.beneath((1, 1), "")]
     assert (await world.http.delete("/api/v1/experiments/1?now=true")).status_code == 200
-    async with asyncio.timeout(30):
-        while (await world.get("/experiments/1"))["deleted_us"] is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until_async(lambda: world.get("/experiments/1"), lambda found: found["deleted_us"] is not None)
     for late in (lambda: client.log_metric(runs[1], "loss", 1.0), lambda: client.get_run(runs[1])):
         with pytest.raises(MlflowException, match="Experiment 1, of run 1-2, is deleted"):
             await do(late)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -40,6 +39,7 @@ from tenuto.schemas.reports import (
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables
+from tests.support.waiting import until
 from tests.support.warm_starts import WarmProcess, warm_starts
 from tests.support.worker_run import WAIT_SECONDS_MAX, WorkerRun
 
@@ -326,7 +326,4 @@ class WorkerBench:
 
 
 def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.01)
+    until(lambda: path if path.exists() else f"no {path} yet", lambda found: found == path)

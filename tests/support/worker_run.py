@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import until
 from tests.support.warm_starts import WarmProcess
 
 WAIT_SECONDS_MAX = 240.0
@@ -43,7 +43,4 @@ class WorkerRun:
 
     def wait_output(self, words: str) -> None:
         """Waits until the worker has printed these words, by polling: its output makes no event."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while words not in self.output():
-            assert time.monotonic() < deadline, f"it never said {words!r}: {self.output()}"
-            time.sleep(0.05)
+        until(self.output, lambda said: words in said)
