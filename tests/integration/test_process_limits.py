@@ -20,6 +20,7 @@ from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailab
 from tests.support import cgroups
 from tests.support.control_plane import AGENT, make_assignment, make_config
 from tests.support.runtimes import SLOTS, gang_work_of, shell, work_of
+from tests.support.waiting import until_on_loop
 
 pytestmark = pytest.mark.real_part(cgroups.lack(), installable=False)
 SECONDS_MAX = 120.0
@@ -130,9 +131,7 @@ async def test_ranks_of_a_gang_are_in_the_cgroup_of_their_run(bench: Bench) -> N
     limits = ProcessLimits(MEMORY_BYTES, 0)
     runtime = await bench.open(*runtime.host.command, limits=limits)
     handle = await bench.begin(runtime, work)
-    async with asyncio.timeout(SECONDS_MAX):
-        while not runtime._cgroups.memory_end("1-1-1").killed:  # noqa: ASYNC110 - the kernel's count
-            await asyncio.sleep(0.05)
+    await until_on_loop(lambda: runtime._cgroups.memory_end("1-1-1").killed)
     await runtime.kill(handle)
     found = await bench.ended(runtime, handle)
     assert found.out_of_memory

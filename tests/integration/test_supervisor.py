@@ -25,6 +25,7 @@ from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.process import ServerError, choose_port, port_is_free
 from tenuto.embedded.supervisor import Supervisor
 from tenuto.kernel.clock import SystemClock
+from tests.support.waiting import until_on_loop
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)", "-m", "tenuto.services.sleeper")
 WORKER = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -181,15 +182,11 @@ async def test_a_bus_whose_store_is_removed_gets_a_fresh_one_on_the_same_port(
         js = client.jetstream()
         await bus.ensure_streams(js, settings)
         await js.publish(subjects.INGRESS_PROBE, b"lost")
-        async with asyncio.timeout(60):
-            while len(server._seen) < 4:  # noqa: ASYNC110 - seen as it was, with its streams
-                await asyncio.sleep(0.02)
+        await until_on_loop(lambda: len(server._seen), lambda seen: seen >= 4)  # seen as it was, with its streams
         shutil.rmtree(layout.root / removed)
         await changed(layout, "nats", pid)
         assert settings.nats_url == server.url
-        async with asyncio.timeout(120):
-            while not client.is_connected:  # noqa: ASYNC110 - the client reconnects by itself
-                await asyncio.sleep(0.02)
+        await until_on_loop(lambda: client.is_connected)  # it reconnects by itself
         await bus.ensure_streams(js, settings)
         assert (await js.publish(subjects.INGRESS_PROBE, b"kept")).seq == 1
     finally:
