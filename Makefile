@@ -64,17 +64,15 @@ steady: install
 	$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD) --seed $(FIRST_SEED) $(if $(FRESH),--fresh) -- -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # What most changes break first, in a minute and a half: the pure cores with their properties, the contracts of the log and of notices'
-# targets, and a user's path on a real cluster. Left out: trainers (all that imports a framework), the unit tests that take longest,
-# simulations, stores, services, security, nodes, containers, the page.
-QUICK := tests/unit tests/contract/test_eventlog.py tests/contract/test_targets.py \
-	tests/e2e/test_core_api_cluster.py::test_a_search_over_a_script
-NOT_QUICK := pytorch_* exact_* batch_* keras_* determined_* from_determined gang_parts step_batches rehearsal \
-	docs_generated joining no_circles scheduler_capacity scheduler_policy_change searcher_drawing searcher_faults searcher_samplers \
-	sentences sizes
+# targets, and a user's path on a real cluster. Left out: unit tests of all else, the slowest of the cores', simulations, stores,
+# services, trainers, security, nodes, containers, the page.
+SLOW_CORES := scheduler_capacity scheduler_policy_change searcher_drawing searcher_faults searcher_samplers
+QUICK := $(filter-out $(SLOW_CORES:%=tests/unit/test_%.py),$(wildcard $(foreach name,scheduler searcher launcher tracker config \
+	gateway_core golden codec pure_rooms rooms record_cores replay,tests/unit/test_$(name)*.py))) tests/contract/test_eventlog.py \
+	tests/contract/test_targets.py tests/e2e/test_core_api_cluster.py::test_a_search_over_a_script
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: install
-	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n 3 --dist loadfile --no-loadscope-reorder \
-		$(patsubst %,--ignore-glob='*/unit/test_%.py',$(NOT_QUICK)) $(QUICK)
+	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n 3 --dist loadfile --no-loadscope-reorder $(QUICK)
 
 lint: install
 	$(BIN)/ruff check .
