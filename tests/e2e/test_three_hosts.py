@@ -62,20 +62,20 @@ def test_a_gang_over_three_hosts_that_are_cut_off_and_die(tmp_path: Path, s3_ser
                 node.start(token)
             cluster.wait_for(lambda: {"host1", "host2", "host3"} <= {*named(cluster, "AgentJoined")})
             cluster.cli("exp", "create", MODEL / "config.yaml", MODEL)
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 1)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 1)
 
             hosts.cut(hosts.names[1])
             cluster.wait_for(lambda: lost(cluster) == ["host2"])
-            cluster.wait_for(lambda: count(cluster, "AllocationReleased") == 1)
+            cluster.wait_for(lambda: count(cluster, "AllocationReleased") >= 1)
             hosts.mend(hosts.names[1])
-            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") == 2)
+            cluster.wait_for(lambda: count(cluster, "CheckpointSaved") >= 2)
 
             agent = nodes[2].agent
             assert agent is not None
             Node(agent).die()
             cluster.wait_for(lambda: lost(cluster) == ["host2", "host3"])
             nodes[2].start()  # the machine is on again, and has no token any more
-            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") == 1)
+            cluster.wait_for(lambda: count(cluster, "ExperimentCompleted") >= 1)
             assert lost(cluster) == ["host2", "host3"]
 
         events = cluster.events()
