@@ -11,17 +11,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from tenuto.automation.app import App
 from tenuto.automation.bus import BusSource
 from tenuto.automation.loading import load
 from tenuto.automation.replaying import replay
 from tenuto.automation.running import run
+from tenuto.automation.sources import Source
 from tenuto.client import AsyncClient
 from tenuto.client.target import Target
 from tenuto.kernel.settings import Settings
@@ -87,6 +89,25 @@ def prepared(home: Path) -> Path:
     return rules
 
 
+def started(apps: dict[str, App], target: Target, reading: Settings, stop: asyncio.Event) -> list[asyncio.Task[None]]:
+    """All of them at work, one of them on the bus. What each does is shown where the test fails."""
+
+    def source(name: str) -> Callable[[AsyncClient], Source] | None:
+        return (lambda client: BusSource(reading, client)) if name == "retrain" else None
+
+    return [
+        asyncio.create_task(run(app, target, after=0, stop=stop, source=source(name), say=print), name=f"automation {name}")
+        for name, app in apps.items()
+    ]
+
+
+async def named(client: AsyncClient) -> dict[str, list[Any]]:
+    names: dict[str, list[Any]] = {}
+    for experiment in await client.list_experiments():
+        names.setdefault(experiment.data["name"], []).append(experiment)
+    return names
+
+
 async def test_every_example_does_what_it_says(
     cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,20 +132,7 @@ async def test_every_example_does_what_it_says(
         base = await submit("base", [])
         monkeypatch.setenv("RETRAIN", str(base.id))
         monkeypatch.setenv("RESULTS_URL", url)
-        running = [
-            asyncio.create_task(
-                run(
-                    app,
-                    target,
-                    after=0,
-                    stop=stop,
-                    source=(lambda it: BusSource(reading, it)) if name == "retrain" else None,
-                    say=print,  # shown where it fails: what each rule did with which event
-                ),
-                name=f"automation {name}",
-            )
-            for name, app in apps.items()
-        ]
+        running = started(apps, target, reading, stop)
         coarse = await submit("coarse", ["nightly", "coarse"], 2)
         exploding = await submit("exploding", [], 1, explodes=True)
         probe = await submit("probe", ["probe"])
@@ -133,14 +141,9 @@ async def test_every_example_does_what_it_says(
         await probe.wait()
         await asyncio.to_thread((home / "data.txt").write_text, "second")
         await (await probe.fork({"name": "probe again"})).wait()
-
-        async def named() -> dict[str, list[Any]]:
-            names: dict[str, list[Any]] = {}
-            for experiment in await client.list_experiments():
-                names.setdefault(experiment.data["name"], []).append(experiment)
-            return names
-
-        names = await until_async(named, lambda names: {"finer", "retrained"} <= set(names) and taken, gone=ended(*running))
+        names = await until_async(
+            lambda: named(client), lambda found: {"finer", "retrained"} <= set(found) and taken, gone=ended(*running)
+        )
         [finer], [retrained] = names["finer"], names["retrained"]
         await finer.wait()
         await retrained.wait()

@@ -170,10 +170,8 @@ async def test_the_admin_of_a_workspace_gives_it_rules(users: Users, tmp_path: P
         assert (await eve.error(method, "/workspaces/vault/rules", json={"rules": found["rules"]}))[0] == 403
     stopped = TrialStopped(experiment_id=1, trial_id="1-1", outcome="failed", reason=Reason(rule="test"))
     await ada.record(requested_of_1(1), stopped)
-    events = await until_async(
-        lambda: eve.get("/events?limit=1000"), lambda found: any(item["type"] == "ExperimentRuleActed" for item in found)
-    )
-    acted = [item for item in events if item["type"] == "ExperimentRuleActed"]
+    told = await until_async(lambda: eve.get("/events?limit=1000"), lambda found: "ExperimentRuleActed" in str(found))
+    acted = [item for item in told if item["type"] == "ExperimentRuleActed"]
     assert [(item["data"]["workspace"], item["data"]["do"]) for item in acted] == [("vault", "kill")]
     file.write_text("- {on: experiment, states: [completed], do: fork}\n")
     assert "rules[0].do: fork is for rules of an experiment" in await tenuto("set", str(file))
