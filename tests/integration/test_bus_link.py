@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from tests.support.waiting import until_on_loop
 
 FORBIDDEN = "tenuto.log.trial.1-1"
 GREETING_SECONDS = 3.0
+MEBIBYTES_UNSENT = 24
+"""More than the buffers of two sockets take."""
 
 
 async def established(_: Any) -> Any:
@@ -90,6 +94,21 @@ async def test_a_server_without_time_for_its_clients_is_reached(server_directory
         assert client.is_connected
         await bus_module.close(client)
     await server.kill()
+
+
+async def test_a_server_that_takes_nothing_holds_up_no_end(server_directory: Path) -> None:
+    server = NatsServer(server_directory / "stopped")
+    await server.start()
+    client = await bus_module.connect(Settings(nats_url=server.url), "leaving")
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        for _ in range(MEBIBYTES_UNSENT):
+            await client.publish("anything", bytes(1_000_000))
+        async with asyncio.timeout(60):
+            await bus_module.close(client)
+    finally:
+        await server.kill()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.settings import Settings, SettingsError
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ RECONNECT_SECONDS = 0.2
 CONNECT_SECONDS_MAX = 5.0
 """Longest wait for each step of a connection. A server without time for its clients needs seconds for a TLS handshake: whoever
 gave up sooner would begin anew for ever, and take more of that time."""
+CLOSE_SECONDS_MAX = 2.0
+"""Longest wait for a connection to close. A server that is stopped, or a peer that ends TLS without a word, would hold up the end
+of the process for ever; what has to arrive was acknowledged before."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 """Most bytes that a client holds for sending while the link is cut. Whatever must not be lost is kept elsewhere as well."""
 WRONG_LAST_SEQUENCE = 10071
@@ -133,9 +137,13 @@ class Link:
 
 
 async def close(client: Client) -> None:
-    """Closes without waiting for a server that cannot be reached."""
-    with contextlib.suppress(Exception):
-        await client.close()
+    """Closes, and waits no longer than CLOSE_SECONDS_MAX for a server that takes nothing more."""
+    closing = asyncio.create_task(client.close())
+    # Not `asyncio.timeout`: the client catches the first cancellation where it ends an attempt to connect.
+    try:
+        await asyncio.wait({closing}, timeout=CLOSE_SECONDS_MAX)
+    finally:
+        await stop_task(closing)
 
 
 def log_stream_config(settings: Settings, first_position: int = 1) -> StreamConfig:
