@@ -82,8 +82,9 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *search)
         cluster.wait_for(lambda: ended(1))
         assert {*_agents_of(cluster.events(), 1)} == {"tenuto-0", "tenuto-1"}, slurm.printed()
-        ends = [event.data.leaves_at_us for event in cluster.events() if event.type == "AgentJoined"]
-        assert all(ends[1:]), "each agent in Slurm knows when its job ends"
+        joined = [event.data for event in cluster.events() if event.type == "AgentJoined" and event.data.pool == "slurm"]
+        # The cluster's own agent may join last: its first heartbeat may find no launcher yet.
+        assert all(data.leaves_at_us for data in joined), f"an agent does not know when its job ends:\n{slurm.printed()}"
         assert {slurm.node_of(agent) for agent in slurm.agents().values()} == {"n0", "n1"}
 
         # The job that a trial runs on is canceled: the trial saves, and goes on on the other node.
