@@ -88,6 +88,8 @@ def test_the_next_agent_removes_what_a_killed_one_left(temporary: Path, tmp_path
             worker.wait()
     other = UnixEndpoint(tmp_path / "other")
     other.prepare()
+    assert not left.exists()
+    other.closed()  # its path, too, may be too deep where tests run side by side
     assert list(temporary.iterdir()) == []
 
 
