@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # A GPU box keeps the torch build of its constraints; elsewhere PIP_TORCH may name an index with CPU builds.
 PIP_TORCH ?=
 SEED ?= $(shell date +%s)
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 RUNS ?= 5
 LOAD ?= 4
 FIRST_SEED ?= 1

@@ -45,7 +45,8 @@ IDLE_SECONDS_MAX = 60.0
 WAIT_SECONDS_MAX = 300.0
 POLL_SECONDS = 0.2
 TRIES_MAX = 60
-OVER = {"completed", "failed", "canceled"}
+OVER = {"completed", "failed", "canceled", "unmanaged"}
+"""States in which an experiment holds no slot. Unmanaged ones are of another benchmark that used the same cluster."""
 
 
 def search(seed: int) -> dict[str, Any]:
