@@ -42,6 +42,11 @@ def _write_settings(cluster: LiveCluster, slurm: Slurm) -> None:
         cluster.cli("agent", "credentials", name, "--output", slurm.directory / f"credentials/{name}.env")
 
 
+def _ends(events: list[Event]) -> list[int | None]:
+    """Times at which agents of Slurm leave. The cluster's own agent, which may join last, has none."""
+    return [event.data.leaves_at_us for event in events if event.type == "AgentJoined" and event.data.pool == "slurm"]
+
+
 def _agents_of(events: list[Event], experiment: int) -> list[str]:
     granted = [event.data for event in events if event.type == "AllocationGranted"]
     return [data.slots[0].agent_id for data in granted if data.experiment_id == experiment]
@@ -82,9 +87,7 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         cluster.cli("exp", "create", MODEL / "config.yaml", MODEL, *search)
         cluster.wait_for(lambda: ended(1))
         assert {*_agents_of(cluster.events(), 1)} == {"tenuto-0", "tenuto-1"}, slurm.printed()
-        joined = [event.data for event in cluster.events() if event.type == "AgentJoined" and event.data.pool == "slurm"]
-        # The cluster's own agent may join last: its first heartbeat may find no launcher yet.
-        assert all(data.leaves_at_us for data in joined), f"an agent does not know when its job ends:\n{slurm.printed()}"
+        assert all(_ends(cluster.events())), f"an agent does not know when its job ends:\n{slurm.printed()}"
         assert {slurm.node_of(agent) for agent in slurm.agents().values()} == {"n0", "n1"}
 
         # The job that a trial runs on is canceled: the trial saves, and goes on on the other node.
