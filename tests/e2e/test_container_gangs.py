@@ -66,8 +66,9 @@ class Hold:
     def __init__(self, directory: Path, name: str, batch: int) -> None:
         self._held, self.go, self._batch = directory / f"{name}.held", directory / f"{name}.go", batch
 
-    def variables(self) -> dict[str, str]:
-        return {"TEST_ACT": f"hold 0 {self._batch}", "TEST_HELD": str(self._held), "TEST_GO": str(self.go)}
+    def variables(self, until: str = "hold") -> dict[str, str]:
+        """Until `go` exists, or its worker is `told` to leave."""
+        return {"TEST_ACT": f"{until} 0 {self._batch}", "TEST_HELD": str(self._held), "TEST_GO": str(self.go)}
 
     def wait(self, cluster: LiveCluster) -> None:
         cluster.wait_for(self._held.exists)
@@ -148,7 +149,7 @@ def test_a_trial_goes_on_in_an_image_and_comes_back_with_the_same_bits(
     cluster: LiveCluster, scratch: Path, tmp_path: Path
 ) -> None:
     hold, whole = Hold(scratch, "alone", 13), submit(cluster, tmp_path, 1, {})
-    first = submit(cluster, tmp_path, 1, {}, **hold.variables())
+    first = submit(cluster, tmp_path, 1, {}, **hold.variables(until="told"))
     hold.wait(cluster)
     cluster.wait_for(lambda: len(of(cluster, first, CheckpointSaved)) == 2)  # of batches 5 and 10
     cluster.cli("exp", "kill", first)
@@ -158,8 +159,7 @@ def test_a_trial_goes_on_in_an_image_and_comes_back_with_the_same_bits(
     image.write_text(yaml.safe_dump({"environment": in_image(scratch)}))
     second = str(cluster.json("exp", "continue", first, "-f", image)["id"])
     hold.wait(cluster)
-    cluster.cli("exp", "pause", second)
-    hold.go.touch()
+    cluster.cli("exp", "pause", second)  # returns when that is on record: its worker hears of it later
     cluster.wait_for(lambda: bool(of(cluster, second, WorkersExited)))
     assert [event.data.batches for event in of(cluster, second, CheckpointSaved)] == [14]  # type: ignore[attr-defined]
     cluster.cli("exp", "kill", second)

@@ -1,5 +1,6 @@
 """A trial for several ranks: it notes which records each rank was given, and does at a batch what the environment says."""
 
+import gc
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from tenuto import pytorch
+from tenuto.workers.harness.directives import DirectiveBox
 
 RECORDS = 53
 BATCH = 9
@@ -109,6 +111,11 @@ class RankedTrial(pytorch.PyTorchTrial):
         if what == "hold":
             Path(os.environ["TEST_HELD"]).touch()
             while not Path(os.environ["TEST_GO"]).exists():
+                time.sleep(0.01)
+        if what == "told":  # in the batch until the harness was told to leave, so that this batch is the last
+            [box] = [item for item in gc.get_objects() if isinstance(item, DirectiveBox)]
+            Path(os.environ["TEST_HELD"]).touch()
+            while not box.current.leave:
                 time.sleep(0.01)
 
     def state_dict(self):
