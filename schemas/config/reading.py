@@ -15,12 +15,12 @@ from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.log_policies import check_policies
 from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.config.submission import check_submission, unprintable_name
+from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader, non_finite
 from tenuto.schemas.text import unacceptable
 
-CONFIG_BYTES_MAX = 256 * 1024
-"""Size limit of a configuration file. Configurations are written by hand; a larger file is something else."""
 NODES_MAX = 20_000
 """Most values in a configuration, counted after its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+NOT_FINITE = "must be a finite number: a record is JSON, which has no other; leave it out, or give text that your code converts"
 DEPTH_MAX = 64
 """Most levels of lists and mappings: reading takes a time that grows with their square, and uses the stack."""
 
@@ -40,6 +40,9 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     (see `submission.py`)."""
     if problem := unacceptable(data, integers=False) or unprintable_name(data):
         raise ConfigError([Problem(*problem)])
+    if found := non_finite(data):
+        path, value = found
+        raise ConfigError([Problem(path, NOT_FINITE, show(value))])
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
@@ -56,8 +59,7 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Plain data from YAML. Unlike bare YAML, `1e-4` is a number, and a field that is given twice is an error. Raises
-    ConfigError."""
+    """Plain data from YAML 1.2 (see yaml_text.py), in which a field that is given twice is an error. Raises ConfigError."""
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
     try:
@@ -87,8 +89,8 @@ def load_yaml(text: str | bytes) -> Any:
         raise ConfigError([Problem("", f"not valid YAML: {error}")]) from error
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with numbers as people write them, without silent overwriting, and with bounds."""
+class _Loader(CoreLoader):
+    """YAML 1.2 without silent overwriting, and with bounds."""
 
     _depth = _nodes = 0
 
@@ -122,10 +124,6 @@ class _Loader(yaml.SafeLoader):
 
 
 _HALVES = re.compile("[\\ud800-\\udbff][\\udc00-\\udfff]")
-# YAML 1.1 reads 1e-4 as text, because its floats need a dot.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
 
 
 def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:

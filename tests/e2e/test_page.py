@@ -101,6 +101,7 @@ def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: 
 
         page.reload()  # the address holds the tab and the trial
         expect(page.get_by_text("Trained to the full length of 8 batches")).to_be_visible()
+        expect(page.get_by_role("group", name="Rungs of the search").get_by_role("button")).to_have_count(whole)
         check_recolored(page, page.get_by_role("group", name="Rungs of the search"))
         decisions = [event for event in search.events() if event.type in ("TrialPaused", "TrialExtended", "TrialStopped")]
         page.goto(f"/experiments/{search.id}?tab=rungs&at={decisions[0].position}")

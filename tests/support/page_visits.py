@@ -56,12 +56,15 @@ def check_accessible(page: Page) -> None:
 def check_recolored(page: Page, shown: Locator) -> None:
     """What is shown takes the other scheme's colours together with the ground, not some time later. To be called where nothing
     else changes: the page is in light colours, as `check_accessible` leaves it, and what is shown is of the past."""
+    page.evaluate(FADED, "light")
     light = shown.evaluate(STYLED, None)
     at_once = shown.evaluate(STYLED, "dark")
     assert at_once != light
     page.emulate_media(color_scheme="dark")
     page.evaluate(FADED, "dark")
-    assert at_once == shown.evaluate(STYLED, None)
+    dark = shown.evaluate(STYLED, None)
+    assert len(at_once) == len(dark), "what is shown was not whole yet"
+    assert [pair for pair in zip(at_once, dark, strict=True) if pair[0] != pair[1]] == []
     page.emulate_media(color_scheme="light")
     page.evaluate(FADED, "light")
 

@@ -157,9 +157,10 @@ TABLE = [
         "hyperparameters.optimizer.decay.maxval: is required: a number",
     ),
     (
-        "a date",
-        changed("batch_size: 32", "batch_size: 2020-01-01"),
-        'hyperparameters.batch_size: must be text, a number, true, false, null or a list (found "2020-01-01")',
+        "no number",
+        changed("batch_size: 32", "batch_size: .nan"),
+        "hyperparameters.batch_size: must be a finite number: a record is JSON, which has no other; leave it out, or give text "
+        "that your code converts (found NaN)",
     ),
     ("number as key", changed("batch_size: 32", "5: 32"), "hyperparameters.5: "),
     (

@@ -10,11 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tenuto.kernel.scratch import scratch_directory
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
+from tenuto.schemas.config.yaml_text import dump_yaml
 from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT, OVERRIDES_MAX, Origin
 from tenuto.schemas.reports import (
     CheckpointReport,
@@ -71,7 +70,7 @@ def import_config(directory: Path) -> str:
         },
         "reproducibility": {"experiment_seed": description.seed},
     }
-    return str(yaml.safe_dump(plain, sort_keys=False))
+    return dump_yaml(plain)
 
 
 def fill_context(directory: Path, context: Path, *, packed: bool) -> None:

@@ -72,10 +72,9 @@ def import_determined(
 
 
 def as_yaml(config: object) -> str:
-    import yaml
+    from tenuto.schemas.config.yaml_text import dump_yaml
 
-    text: str = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
-    return text
+    return dump_yaml(config, width=120)
 
 
 def _write(text: str, output: Path | None) -> None:

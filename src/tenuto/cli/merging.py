@@ -10,6 +10,7 @@ import typer
 
 from tenuto.cli.common import client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 from tenuto.client.errors import ClientError, Refused
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ Template = Annotated[
 ]
 
 
+def tell_differences(path: Path, text: bytes) -> None:
+    """Where other readers of YAML take a value for something else: what is meant is the user's to say."""
+    import sys
+
+    from tenuto.schemas.config.yaml_text import differences
+
+    for difference in differences(text):
+        say(f"{path}, {difference}", file=sys.stderr)
+
+
 def read_text(path: Path, changes: Mapping[str, Any], then: str = "") -> bytes:
     """The configuration in the file, with what the command line says. `then`: what is given behind it. Raises CliError."""
     from tenuto.cli.overrides import with_overrides
@@ -29,6 +40,7 @@ def read_text(path: Path, changes: Mapping[str, Any], then: str = "") -> bytes:
         text = path.read_bytes()
     except OSError as error:
         raise CliError(f"Cannot read {path}: {error.strerror}; give the configuration's YAML file{then}.") from error
+    tell_differences(path, text)
     return with_overrides(text, changes)
 
 

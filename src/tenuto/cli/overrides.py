@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,8 @@ from tenuto.cli.errors import CliError
 
 TEXTS = "environment.variables."
 """Values below it are text, whatever they look like."""
+BEGINNINGS = ("{", "[", '"', "'")
+"""Of values that are written as YAML or JSON; in a shell, all else is one word or a sentence."""
 SHORT = "hparams."
 """Short for `hyperparameters.`"""
 Settings = Annotated[
@@ -28,14 +29,18 @@ OverridesFile = Annotated[
 
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
+    from tenuto.cli.merging import tell_differences
     from tenuto.schemas.config.errors import ConfigError
-    from tenuto.schemas.config.reading import load_yaml
+    from tenuto.schemas.config.reading import NOT_FINITE, load_yaml
+    from tenuto.schemas.config.yaml_text import non_finite
     from tenuto.services.gateway.policies.derive import OverrideError, merged, nested
 
     from_file: Any = {}
     if file is not None:
         try:
-            from_file = load_yaml(file.read_bytes()) or {}
+            text = file.read_bytes()
+            from_file = load_yaml(text) or {}
+            tell_differences(file, text)
         except OSError as error:
             raise CliError(f"Cannot read {file}: {error.strerror}.") from error
         except ConfigError as error:
@@ -50,30 +55,34 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
         name = f"hyperparameters.{path.strip()[len(SHORT) :]}" if path.strip().startswith(SHORT) else path.strip()
         values[name] = text if name.startswith(TEXTS) else _value(text)
     try:
-        return merged(from_file, nested(values))
+        found = merged(from_file, nested(values))
     except OverrideError as error:
         raise CliError(f"--set {error.path}: {error}.") from error
+    if odd := non_finite(found):
+        raise CliError(f"{odd[0]} {NOT_FINITE} (found {odd[1]}).")
+    return found
 
 
 def _value(text: str) -> Any:
-    """As JSON where it is, else as YAML reads it: `64`, `1e-3`, `true`, `adam` and `{epochs: 5}` are what they look like."""
+    """As a configuration reads it where it is one value, a list or a mapping in brackets, or quoted: `64`, `1e-3`, `true`, `adam`
+    and `{epochs: 5}` are what they look like. All else is text as it stands: `Answer: yes` and `a #b`, too."""
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
+    from tenuto.schemas.config.yaml_text import plain_value
 
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return load_yaml(text)
-    except ConfigError:
-        return text
+    if text.strip()[:1] in BEGINNINGS:
+        try:
+            return load_yaml(text)
+        except ConfigError:
+            return text
+    return plain_value(text) if text else text
 
 
 def with_overrides(config: bytes, overrides: Mapping[str, Any]) -> bytes:
     """The configuration's text with the overrides in it. A text that cannot be read stays: its reader says what is wrong."""
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
+    from tenuto.schemas.config.yaml_text import dump_yaml
     from tenuto.services.gateway.policies.derive import merged
 
     if not overrides:
@@ -82,4 +91,5 @@ def with_overrides(config: bytes, overrides: Mapping[str, Any]) -> bytes:
         document = load_yaml(config)
     except ConfigError:
         return config
-    return json.dumps(merged(document, overrides)).encode() if isinstance(document, dict) else config
+    # As YAML: JSON has no infinity, with which the file may be refused.
+    return dump_yaml(merged(document, overrides)).encode() if isinstance(document, dict) else config

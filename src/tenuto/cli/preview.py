@@ -39,9 +39,9 @@ def preview(
 
     view = _view(context, config, overrides, template)
     if merged:
-        import yaml
+        from tenuto.schemas.config.yaml_text import dump_yaml
 
-        say(yaml.safe_dump(view["config"], sort_keys=False, allow_unicode=True).rstrip())
+        say(dump_yaml(view["config"]).rstrip())
         return
     plan = plan_of(ExperimentConfig.model_validate(view["config"]))
     if json:

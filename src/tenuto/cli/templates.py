@@ -76,14 +76,13 @@ def send(context: typer.Context, path: str, file: Path) -> dict[str, Any]:
 
 
 def show_part(found: dict[str, Any], *, json: bool) -> None:
-    import yaml
-
     from tenuto.cli.output import print_json
+    from tenuto.schemas.config.yaml_text import dump_yaml
 
     if json:
         print_json(found)
         return
-    say(yaml.safe_dump(found["config"], sort_keys=False, allow_unicode=True).rstrip())
+    say(dump_yaml(found["config"]).rstrip())
 
 
 def _path(name: str, workspace: str | None) -> str:

@@ -52,18 +52,25 @@ def prepare(config: Config, directory: str | Path | None) -> Submission:
 
 
 def config_text(config: Config) -> bytes:
-    """As the cluster reads it. Raises ClientError."""
+    """As the cluster reads it. Raises ClientError. Warns of what other readers of YAML take for something else."""
+    import warnings
+
+    from tenuto.schemas.config.yaml_text import differences
+
     if isinstance(config, Mapping):
         try:
-            return json.dumps(config, allow_nan=True).encode()
-        except (TypeError, ValueError) as error:
+            return json.dumps(config, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise ClientError(
-                f"The configuration cannot be sent as JSON ({error}): use numbers, text, lists and dicts."
+                f"The configuration cannot be sent as JSON ({error}): use finite numbers, text, lists and dicts."
             ) from error
     try:
-        return Path(config).read_bytes()
+        text = Path(config).read_bytes()
     except OSError as error:
         raise ClientError(f"Cannot read {config}: {error.strerror}; give the configuration's YAML file, or a dict.") from error
+    for difference in differences(text):
+        warnings.warn(f"{config}, {difference}", stacklevel=2)
+    return text
 
 
 def origin_of(arguments: Sequence[str], directory: Path | None, overrides: Mapping[str, Any]) -> Origin:
