@@ -68,6 +68,36 @@ def test_what_is_left_out(model: Path) -> None:
     assert names == [".tenutoignore", "model_def.py", "runs", "nets/cnn.py", "sub/top/a"]
 
 
+# As `git check-ignore` judges them (git-scm.com/docs/gitignore): (patterns, left out, kept).
+RULES = {
+    "an exception": (["data/*", "!data/keep.csv"], ["data/big.bin", "data/deep/x"], ["data/keep.csv"]),
+    "no exception below what is left out whole": (["data/", "!data/keep.csv"], ["data/keep.csv"], ["other"]),
+    "a later pattern": (["*.txt", "!a.txt", "deep/*.txt"], ["b.txt", "deep/a.txt"], ["a.txt", "c/a.txt"]),
+    "any depth": (["**/logs", "a/**/z"], ["logs/x", "b/logs/x", "a/z", "a/b/c/z"], ["z"]),
+    "a star stays in its folder": (["a/*.py"], ["a/x.py"], ["a/b/x.py"]),
+    "only directories": (["runs/"], ["deep/runs/1"], ["runs"]),
+    "signs": ([r"\#x", r"\!y", "z[0-9]", "w?", "e "], ["#x", "!y", "z1", "w1", "e"], ["zz", "w", "e x"]),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_patterns_follow_the_rules_of_gitignore(model: Path, rule: str) -> None:
+    patterns, left_out, kept = RULES[rule]
+    for name in (*left_out, *kept):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("x")
+    (model / ".tenutoignore").write_text("\n".join(patterns))
+    assert sorted(packed(model)[1]) == sorted([".tenutoignore", "model_def.py", "nets/cnn.py", *kept])
+
+
+def test_a_pattern_that_is_none_is_told(model: Path) -> None:
+    (model / ".tenutoignore").write_text("a\n!\n")
+    with pytest.raises(
+        ClientError, match=r"\.tenutoignore: Invalid git pattern: .!.; its patterns follow"
+    ):
+        packed(model)
+
+
 def test_the_limit_names_the_largest(model: Path) -> None:
     (model / "weights.bin").write_bytes(os.urandom(50_000))
     with pytest.raises(ClientError, match=r"packs to more than 0 MB, the limit for a context; largest: weights.bin \(0.1 MB\), "):

@@ -1,6 +1,7 @@
 /** A directory that was chosen in the browser, packed into a tar.gz as the command line packs one: the same files are left out. Pure
  * but for reading the files. */
 
+import ignore from 'ignore'
 import { shownBytes } from './numbers'
 
 export const IGNORE_FILE = '.tenutoignore'
@@ -36,80 +37,16 @@ export interface Sorted {
   bytes: number
 }
 
-/** Lines of an ignore file without comments. */
-export function patternsOf(text: string): string[] {
-  return text
-    .split(/\r?\n/)
-    .map((line) => line.trim())
-    .filter((line) => line !== '' && !line.startsWith('#'))
-}
-
-interface Pattern {
-  expression: RegExp
-  whole: boolean
-  onlyDirectories: boolean
-}
-
-/** Patterns with a slash inside are of the whole path, others of a name at any depth. */
-function compiled(pattern: string): Pattern {
-  const bare = pattern.replace(/\/+$/, '')
-  const whole = bare.includes('/')
-  return { expression: glob(whole ? bare.replace(/^\/+/, '') : bare), whole, onlyDirectories: pattern.endsWith('/') }
-}
-
-function fits(path: string, patterns: readonly Pattern[], isDirectory: boolean): boolean {
-  const name = path.slice(path.lastIndexOf('/') + 1)
-  return patterns.some(
-    ({ expression, whole, onlyDirectories }) =>
-      (isDirectory || !onlyDirectories) && expression.test(whole ? path : name),
-  )
-}
-
-/** Python's fnmatch: `*` also stands for slashes. */
-function glob(pattern: string): RegExp {
-  let made = ''
-  for (let index = 0; index < pattern.length; index += 1) {
-    const character = pattern[index] ?? ''
-    if (character === '*') {
-      if (!made.endsWith('.*')) made += '.*'
-    } else if (character === '?') made += '.'
-    else if (character === '[') {
-      const first = pattern[index + 1] === '!' ? index + 2 : index + 1
-      const end = pattern.indexOf(']', first + 1)
-      if (end < 0) made += '\\['
-      else {
-        const inside = pattern.slice(first, end).replace(/[\\\][^]/g, '\\$&')
-        made += first === index + 2 ? `[^${inside}]` : `[${inside}]`
-        index = end
-      }
-    } else made += character.replace(/[\\^$.|+()\]{}]/g, '\\$&')
-  }
-  try {
-    return new RegExp(`^${made}$`, 's')
-  } catch {
-    return /(?!)/ // a range that is none fits nothing
-  }
-}
-
-/** Which files are packed, in a fixed order. `ignoring`: the text of its ignore file; empty where it has none. */
+/** Which files are packed, in a fixed order. `ignoring`: the text of its ignore file, by the rules of .gitignore; empty where it has
+ * none. */
 export function sorted(chosen: readonly Chosen[], ignoring: string): Sorted {
-  const patterns = [...IGNORED, ...patternsOf(ignoring)].map(compiled)
-  const folders = new Map<string, boolean>()
-  const folderIgnored = (path: string): boolean => {
-    if (path === '') return false
-    let known = folders.get(path)
-    if (known === undefined) {
-      known = folderIgnored(parent(path)) || fits(path, patterns, true)
-      folders.set(path, known)
-    }
-    return known
-  }
-  const kept = chosen.filter(({ path }) => !folderIgnored(parent(path)) && !fits(path, patterns, false))
+  const rules = ignore({ ignorecase: false })
+    .add([...IGNORED])
+    .add(ignoring)
+  const kept = chosen.filter(({ path }) => !rules.ignores(path))
   kept.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : 0))
   return { kept, leftOut: chosen.length - kept.length, bytes: kept.reduce((sum, one) => sum + one.file.size, 0) }
 }
-
-const parent = (path: string) => path.slice(0, Math.max(0, path.lastIndexOf('/')))
 
 /** Why these files cannot be submitted, known before they are packed; empty where nothing speaks against them. */
 export function refusal({ kept, bytes }: Sorted, bytesMax: number): string {

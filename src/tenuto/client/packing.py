@@ -1,20 +1,20 @@
 """Packs a model directory into a context: the same files give the same bytes, so the archive is named by its content.
 
-Left out are caches and version control (see IGNORED), and what the patterns in `.tenutoignore` say, one per line:
-`*.ckpt` and `data` match at any depth, `/data` only at the top, `runs/` only directories; `#` begins a comment.
+Left out are caches and version control (see IGNORED), and what the patterns in `.tenutoignore` say, by the rules of `.gitignore`
+(git-scm.com/docs/gitignore): `*.ckpt` and `data` match at any depth, `/data` only at the top, `runs/` only directories, `data/*`
+with `!data/keep.csv` below it all but that file; `#` begins a comment.
 """
 
 from __future__ import annotations
 
 import ast
-import fnmatch
 import gzip
 import hashlib
 import importlib.util
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -136,7 +136,7 @@ def _files(directory: Path) -> Iterator[tuple[Path, str]]:
     """(path, name in the archive) of every file and link, in a fixed order."""
     if not directory.is_dir():
         raise ClientError(NO_DIRECTORY.format(directory))
-    patterns = [*IGNORED, *_read_patterns(directory / IGNORE_FILE)]
+    left_out = _left_out(directory / IGNORE_FILE)
     count = 0
     for parent, folders, names in os.walk(directory):
         here = Path(parent)
@@ -145,12 +145,12 @@ def _files(directory: Path) -> Iterator[tuple[Path, str]]:
             if (here / folder).is_symlink():
                 folders.remove(folder)
                 names.append(folder)
-            elif _ignored((inside / folder).as_posix(), patterns, is_directory=True):
+            elif left_out(f"{(inside / folder).as_posix()}/"):
                 folders.remove(folder)
         folders.sort()
         for name in sorted(names):
             relative = (inside / name).as_posix()
-            if _ignored(relative, patterns, is_directory=False):
+            if left_out(relative):
                 continue
             mode = (here / name).lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
@@ -163,29 +163,21 @@ def _files(directory: Path) -> Iterator[tuple[Path, str]]:
             yield here / name, relative
 
 
-def _read_patterns(file: Path) -> list[str]:
+def _left_out(file: Path) -> Callable[[str], bool]:
+    """Judges a path relative to the model directory; that of a directory ends with a slash. Raises ClientError."""
+    from pathspec import GitIgnoreSpec
+    from pathspec.patterns.gitignore import GitIgnorePatternError
+
     try:
         lines = file.read_text().splitlines()
     except FileNotFoundError:
-        return []
+        lines = []
     except (OSError, UnicodeDecodeError) as error:
         raise ClientError(f"Cannot read {file}: {error}.") from error
-    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-
-
-def _ignored(relative: str, patterns: list[str], *, is_directory: bool) -> bool:
-    name = relative.rsplit("/", 1)[-1]
-    for pattern in patterns:
-        only_directories = pattern.endswith("/")
-        bare = pattern.rstrip("/")
-        if only_directories and not is_directory:
-            continue
-        if "/" in bare:
-            if fnmatch.fnmatchcase(relative, bare.lstrip("/")):
-                return True
-        elif fnmatch.fnmatchcase(name, bare):
-            return True
-    return False
+    try:
+        return GitIgnoreSpec.from_lines([*IGNORED, *lines]).match_file
+    except GitIgnorePatternError as error:
+        raise ClientError(f"{file}: {error}; its patterns follow the rules of .gitignore.") from error
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
