@@ -13,100 +13,34 @@ its position by stepping through the sampler. Streams, which have no index, do u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.counting import Counted
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.orders import Orders, check_length
-from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
+from tenuto.workers.pytorch.own_iteration import UsersPass, WorkerInit, fed, has_own_iteration
+from tenuto.workers.pytorch.positioned import BatchKey, PositionedDataset
+from tenuto.workers.pytorch.seeds import derive_seed
 from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
-from tenuto.workers.user_state.generators import own_generators, reseed
+from tenuto.workers.pytorch.users_passes import UsersPasses
 
 Steps = Callable[[int], int] | None
 """Function from a position to the batches of the step that begins there."""
 
 
-class BatchKey(NamedTuple):
-    epoch: int
-    batch: int
-    """Number of the batch within its epoch."""
-    indices: Any
-    """Result of the user's sampler: a list of indices, or one index if automatic batching is off."""
-    first: int = 0
-    """Position in the batch of the first of `indices`, if they are a rank's share."""
-    total: int | None = None
-    """Records of the whole batch, if `indices` are a share."""
-    records: int = 0
-    """Records with weight: 0 if the share is empty."""
-    places: tuple[tuple[int, int, int], ...] = ()
-    """(epoch, batch, position in it) of each of `indices`, if a step trains several batches."""
+class Placed(NamedTuple):
+    """A validation batch."""
 
-
-class _PositionedDataset(Dataset[Any]):
-    """Dataset that makes the whole batch of a key, under the key's own randomness. Runs in loader workers."""
-
-    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
-        self._dataset, self._collate = loader.dataset, loader.collate_fn
-        self._batched, self._seed = loader.batch_sampler is not None, seed
-        self._generators: list[Any] | None = None
-
-    def __getitem__(self, key: BatchKey) -> Any:
-        if key.total is not None:
-            return Sharded(self._make_share(key), key.records, key.total)
-        return self._make_whole(key)
-
-    def _make_share(self, key: BatchKey) -> Any:
-        """Makes each record under randomness of its own, so that it is the same however many ranks divide the batch."""
-        seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
-        if get_worker_info() is not None:
-            return self._make_records(key, seed)
-        with isolated_randomness(seed):
-            return self._make_records(key, seed)
-
-    def _make_records(self, key: BatchKey, seed: int) -> Any:
-        if getattr(self._dataset, "__getitems__", None) is not None:
-            self._seed_all(derive_seed(seed, "from", key.first))
-            return self._make(key)
-        items = []
-        for place, index in enumerate(key.indices):
-            if key.places:
-                epoch, batch, position = key.places[place]
-                own = derive_seed(derive_seed(self._seed, "batch", epoch, batch), "record", position)
-            else:
-                own = derive_seed(seed, "record", key.first + place)
-            self._seed_all(own)
-            items.append(self._dataset[index])
-        self._seed_all(derive_seed(seed, "from", key.first))
-        return self._collate(items)
-
-    def _seed_all(self, seed: int) -> None:
-        if self._generators is None:
-            self._generators = own_generators(self._dataset, self._collate)
-        for index, generator in enumerate(self._generators):
-            reseed(generator, derive_seed(seed, index))
-        seed_processor(seed)
-
-    def _make_whole(self, key: BatchKey) -> Any:
-        seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
-        if self._generators is None:
-            self._generators = own_generators(self._dataset, self._collate)
-        for index, generator in enumerate(self._generators):
-            reseed(generator, derive_seed(seed, index))
-        if get_worker_info() is not None:
-            seed_processor(seed)
-            return self._make(key)
-        with isolated_randomness(seed):
-            return self._make(key)
-
-    def _make(self, key: BatchKey) -> Any:
-        if not self._batched:
-            return self._collate(self._dataset[key.indices])
-        together = getattr(self._dataset, "__getitems__", None)
-        items = together(key.indices) if together else [self._dataset[index] for index in key.indices]
-        return self._collate(items)
+    place: int
+    """Position in the validation set; -1: evaluated only because other ranks have one."""
+    batch: Any
+    records: int | None
+    """None: not known."""
 
 
 class _Keys:
@@ -126,7 +60,7 @@ class _Keys:
         of each step, which may train several batches."""
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
         self._shard, self._steps = shard, steps
-        self._epoch_batches = len(loader)
+        self._epoch_batches = sampled_batches(loader)
         self._orders = orders or Orders(loader, seed)
 
     def __iter__(self) -> Iterator[BatchKey]:
@@ -213,6 +147,11 @@ def epoch_batches(loader: DataLoader[Any]) -> int | None:
         raise
 
 
+def sampled_batches(loader: DataLoader[Any]) -> int:
+    """Batches of an epoch that the sampler gives. A loader with an iteration of its own may make others of them."""
+    return DataLoader.__len__(loader) if has_own_iteration(loader) else len(loader)
+
+
 def training_batches(
     loader: DataLoader[Any],
     seed: int,
@@ -221,12 +160,25 @@ def training_batches(
     shard: Shard | None = None,
     steps: Steps = None,
     orders: Orders | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Any]:
     """Batches from position `start_batches` on, without end; those of a stream from `stream_state`. With `shard`: `Sharded`
     ones, or whole ones that are still to be cut; with `steps`, too: those of steps, except of a stream. `orders`: those of
-    this loader, which hold its sampler's state. Raises UserError."""
+    this loader, which hold its sampler's state. `note`: called if the batches cannot be made again. Raises UserError."""
     if is_stream(loader):
         return StreamBatches(loader, seed, stream_state)
+    if has_own_iteration(loader):
+        if steps is not None:
+            raise UserError(
+                "distributed.global_batch_size: scale puts batches together, but "
+                f"{type(loader).__name__} makes its own of torch's: derive it from torch's DataLoader without an __iter__ of its "
+                "own, or leave global_batch_size out."
+            )
+
+        def sampled(start: int) -> Iterator[Any]:
+            return iter(_positioned(loader, seed, start, endless=True, orders=orders))
+
+        return UsersPasses(loader, seed, sampled, sampled_batches(loader), start_batches, stream_state, note)
     if steps is not None and loader.batch_sampler is None:
         raise UserError(
             "distributed.global_batch_size: scale puts batches together, but the training dataset makes whole batches itself "
@@ -245,44 +197,67 @@ def share_of_stream(batches: list[Any], lengths: list[int], shard: Shard) -> Sha
 
 def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
     """Batches of the whole set, once; the same each time."""
-    return iter(validation_loader(loader, seed))
+    return (placed.batch for placed in placed_validation_batches(loader, seed))
 
 
 def placed_validation_batches(
     loader: DataLoader[Any], seed: int, shard: Shard | None = None, orders: Orders | None = None
-) -> Iterator[tuple[int, Any]]:
-    """(position, batch); with `shard`: those of one rank. `orders`: passing the same object each time keeps the order the
-    same, whatever the sampler remembers of earlier passes."""
+) -> Iterator[Placed]:
+    """With `shard`: those of one rank. `orders`: passing the same object each time keeps the order the same, whatever the
+    sampler remembers of earlier passes."""
+    if has_own_iteration(loader):
+        every = _users_validation_batches(loader, seed, orders)
+    elif shard is None or is_stream(loader):
+        every = (Placed(index, *counted) for index, counted in enumerate(_counted(loader, seed, orders)))
+    else:
+        own = iter(_positioned(loader, seed, 0, endless=False, shard=shard, orders=orders, counts=True))
+        return (Placed(shard.rank + shard.size * turn, *counted) for turn, counted in enumerate(own))
     if shard is None:
-        return enumerate(validation_loader(loader, seed, orders))
-    if is_stream(loader):
-        every = enumerate(validation_loader(loader, seed))
-        return ((index, batch) for index, batch in every if index % shard.size == shard.rank)
-    own = iter(_positioned(loader, seed, 0, endless=False, shard=shard, orders=orders))
-    return ((shard.rank + shard.size * turn, batch) for turn, batch in enumerate(own))
+        return every
+    return (placed for placed in every if placed.place % shard.size == shard.rank)
 
 
-def validation_loader(loader: DataLoader[Any], seed: int, orders: Orders | None = None) -> DataLoader[Any]:
-    """The user's loader, with the same batches each time."""
-    if is_stream(loader):
-        return stream_loader(loader, seed)  # type: ignore[no-any-return]
-    return _positioned(loader, seed, 0, endless=False, orders=orders)
+def _counted(loader: DataLoader[Any], seed: int, orders: Orders | None) -> Iterator[Counted]:
+    if not is_stream(loader):
+        return iter(_positioned(loader, seed, 0, endless=False, orders=orders, counts=True))
+    made = iter(stream_loader(loader, seed))
+    return made if loader.batch_size is not None else (Counted(batch, None) for batch in made)
+
+
+def _users_validation_batches(loader: DataLoader[Any], seed: int, orders: Orders | None) -> Iterator[Placed]:
+    counts: list[int | None] = []
+
+    def begin() -> Iterator[Any]:
+        for counted in _counted(loader, seed, orders):
+            counts.append(counted.records)
+            yield counted.batch
+
+    one_each = not is_stream(loader) and len(loader) == sampled_batches(loader)
+    for place, batch in enumerate(UsersPass(loader, begin)):
+        yield Placed(place, batch, counts[place] if one_each and place < len(counts) else None)
+
+
+def fed_validation_loader(loader: DataLoader[Any], seed: int, orders: Orders | None = None) -> AbstractContextManager[None]:
+    """Context in which the user's loader gives the same batches each time."""
+    return fed(loader, lambda: (counted.batch for counted in _counted(loader, seed, orders)))
 
 
 def rounds_of_validation_batches(
     loader: DataLoader[Any], seed: int, shard: Shard, orders: Orders | None = None
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[Placed]:
     """The same number of batches for each rank: in the last round, ranks without a batch get one with position -1."""
     own: Any = None
     place = -1
-    for place, batch in placed_validation_batches(loader, seed, orders=orders):
+    for placed in placed_validation_batches(loader, seed, orders=orders):
+        place = placed.place
         # The first batch of a round also serves ranks without one of their own in the last round.
         if place % shard.size == 0 or place % shard.size == shard.rank:
-            own = (place, batch)
+            own = placed
         if place % shard.size == shard.size - 1:
             yield own
     if place % shard.size != shard.size - 1:
-        yield own if own[0] % shard.size == shard.rank and own[0] // shard.size == place // shard.size else (-1, own[1])
+        is_own = own.place % shard.size == shard.rank and own.place // shard.size == place // shard.size
+        yield own if is_own else own._replace(place=-1)
 
 
 def _positioned(
@@ -293,16 +268,17 @@ def _positioned(
     shard: Shard | None = None,
     steps: Steps = None,
     orders: Orders | None = None,
+    counts: bool = False,
 ) -> DataLoader[Any]:
     return DataLoader(
-        _PositionedDataset(loader, seed),
+        PositionedDataset(loader, seed, counts),
         batch_size=None,
         sampler=_Keys(loader, seed, start_batches, endless, shard, steps, orders),  # type: ignore[arg-type]
         num_workers=loader.num_workers,
         collate_fn=_unchanged,
         pin_memory=loader.pin_memory,
         timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
+        worker_init_fn=WorkerInit(loader.worker_init_fn),
         multiprocessing_context=loader.multiprocessing_context,
         prefetch_factor=loader.prefetch_factor,
         generator=torch.Generator().manual_seed(derive_seed(seed, "workers")),  # else it draws from training's generator

@@ -127,16 +127,18 @@ class EvaluationMetrics:
                 )
         self._reducers, self._at = reducers, at
         self._values: dict[str, list[float]] = {}
-        self._lengths: dict[str, list[int]] = {}
+        self._lengths: dict[str, list[int | None]] = {}
+        self.counts_batches = False
+        """True: `reduce` averaged over several batches without their lengths, as one is not known."""
 
-    def add(self, result: Any, batch_length: int) -> None:
+    def add(self, result: Any, batch_length: int | None) -> None:
         """`batch_length`: weight of this batch in averages."""
         self.add_numbers(self.numbers(result), batch_length)
 
     def numbers(self, result: Any) -> dict[str, float]:
         return to_numbers(result, "evaluate_batch", self._at)
 
-    def add_numbers(self, numbers: Mapping[str, float], batch_length: int) -> None:
+    def add_numbers(self, numbers: Mapping[str, float], batch_length: int | None) -> None:
         for name, value in numbers.items():
             self._values.setdefault(name, []).append(value)
             self._lengths.setdefault(name, []).append(batch_length)
@@ -153,13 +155,15 @@ class EvaluationMetrics:
         if reducer is Reducer.MIN:
             return min(values)
         if reducer is Reducer.MAX:
-            # All batches have length 0: no weights, so a plain mean.
             return max(values)
-        lengths = self._lengths[name]
-        total = sum(lengths)
+        known = [length for length in self._lengths[name] if length is not None]
+        if len(known) < len(values):  # weights that are known for some batches only would be none
+            self.counts_batches |= len(values) > 1
+            known = []
+        total = sum(known)
         if total == 0:
             return sum(values) / len(values)
-        return sum(value * length for value, length in zip(values, lengths, strict=True)) / total
+        return sum(value * length for value, length in zip(values, known, strict=True)) / total
 
 
 def batch_length(batch: Any) -> int:

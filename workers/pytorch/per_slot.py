@@ -1,7 +1,7 @@
 """Training loaders whose batch size was given as that of one slot.
 
 Tenuto divides a loader's batch among the slots. A trial ported from Determined gives the batch of one slot, from
-`context.get_per_slot_batch_size()`; divided again, each slot would train only a part of it. So such a loader is made again with
+`context.get_per_slot_batch_size()`; divided again, each slot would train only a part of it. So such a loader is given
 the batch of all slots: it then trains the same records per step, on any number of slots.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader
 
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
 from tenuto.workers.harness.errors import WillRepeat
@@ -49,20 +49,9 @@ def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, bu
 
 
 def _again(loader: DataLoader[Any], batch_size: int) -> DataLoader[Any]:
-    batches: dict[str, Any] = {"batch_size": batch_size, "drop_last": loader.drop_last}
-    if not isinstance(loader.dataset, IterableDataset):
-        assert isinstance(loader.batch_sampler, BatchSampler)
-        batches = {"batch_sampler": BatchSampler(loader.batch_sampler.sampler, batch_size, loader.batch_sampler.drop_last)}
-    return DataLoader(
-        loader.dataset,
-        **batches,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )
+    """The same object with another batch size: the user's code may hold it, and its class be the user's."""
+    sampler = loader.batch_sampler
+    assert isinstance(sampler, BatchSampler)
+    # Not by setattr, which torch refuses for a loader that was made.
+    vars(loader).update(batch_size=batch_size, batch_sampler=BatchSampler(sampler.sampler, batch_size, sampler.drop_last))
+    return loader

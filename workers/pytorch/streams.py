@@ -28,6 +28,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.counting import Counted, CountingCollate
+from tenuto.workers.pytorch.own_iteration import UsersPass, WorkerInit, attributes_of, has_own_iteration
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
 from tenuto.workers.user_state import values
 from tenuto.workers.user_state.attributes import Attributes
@@ -44,6 +46,11 @@ class _SeededStream(IterableDataset[Any]):
         self._over = self._loaded = False
         self._dropped = 0
         """Items that this pass has given before, when it is read again."""
+
+    @property
+    def users(self) -> Any:
+        """The user's data set."""
+        return self._dataset
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -107,7 +114,13 @@ class StreamBatches:
     def __init__(self, loader: DataLoader[Any], seed: int, resume: dict[str, Any] | None = None) -> None:
         """`resume`: result of `state`. Raises UserError if the number of loader workers has changed."""
         self._loader, self._seed = loader, seed
-        self._stateful = is_stateful(loader.dataset)
+        self._users = has_own_iteration(loader)
+        self._stateful = is_stateful(loader.dataset) and not self._users
+        self.records: int | None = None
+        """Records in the last batch. None: not known."""
+        self._loaders = attributes_of(loader) if self._users else None
+        self._loader_begun: list[Any] = []
+        """State of the loader's own iteration at the beginning of this pass."""
         self._kept: Attributes | None = None
         """The stream, if this process reads it. Loader workers begin each pass with a fresh copy of it."""
         if not loader.num_workers and not (self._stateful and not own_generators(loader.dataset, loader.collate_fn)):
@@ -125,8 +138,10 @@ class StreamBatches:
             )
         if resume and self._kept is not None:
             self._kept.restore(resume.get("begun") or ())
+        if resume and self._loaders is not None:
+            self._loaders.restore(resume.get("loader_begun") or ())
         self._current = self._begin(resume["loader"] if resume and self._stateful else None)
-        self._batches = iter(self._current)
+        self._batches = self._begun_pass()
         if not resume:
             return
         if self._stateful and not self._current.dataset.astray:
@@ -136,7 +151,7 @@ class StreamBatches:
         if self._stateful:
             self._kept.restore(resume.get("begun") or ())  # type: ignore[union-attr]
             self._current = self._begin(None)
-            self._batches = iter(self._current)
+            self._batches = self._begun_pass()
         for batch in range(self._in_pass):
             self.again = self._make(batch)
 
@@ -156,6 +171,7 @@ class StreamBatches:
             "loader_workers": self._loader.num_workers,
             "loader": self._current.state_dict() if self._stateful else None,
             "begun": self._begun,
+            "loader_begun": self._loader_begun,
         }
 
     def _next(self) -> Any:
@@ -167,19 +183,30 @@ class StreamBatches:
                 raise UserError("the training data's stream gave no batch.", at=type(self._loader.dataset)) from None
         self._pass, self._in_pass = self._pass + 1, 0
         self._current = self._begin(None)
-        self._batches = iter(self._current)
+        self._batches = self._begun_pass()
         return self._make(0)
 
+    def _begun_pass(self) -> Iterator[Any]:
+        current = self._current
+        if not self._users:
+            return iter(current)
+        return UsersPass(self._loader, lambda: (getattr(made, "batch", made) for made in current))
+
     def _make(self, batch: int) -> Any:
-        if self._loader.num_workers:
-            return next(self._batches)
-        with isolated_randomness(derive_seed(self._seed, "pass", self._pass, "batch", batch)):
-            return next(self._batches)
+        if self._loader.num_workers and not self._users:
+            made = next(self._batches)
+        else:
+            with isolated_randomness(derive_seed(self._seed, "pass", self._pass, "batch", batch), cuda=self._users):
+                made = next(self._batches)
+        batch_made, self.records = made if isinstance(made, Counted) else (made, None)
+        return batch_made
 
     def _begin(self, state: Any) -> Any:
         """A loader for this pass, at its beginning or at `state`."""
         if self._kept is not None:
             self._begun = self._kept.state(small=self._stateful)
+        if self._loaders is not None:
+            self._loader_begun = self._loaders.state()
         if callable(set_epoch := getattr(self._loader.dataset, "set_epoch", None)):
             set_epoch(self._pass)
         seed = derive_seed(self._seed, "pass", self._pass)
@@ -191,7 +218,8 @@ class StreamBatches:
 
 
 def stream_loader(loader: DataLoader[Any], seed: int, stateful: bool = False) -> Any:
-    """The user's loader again, with randomness as a function of `seed`."""
+    """The user's loader again, with randomness as a function of `seed`. Its batches are `Counted`, unless the stream makes whole
+    ones."""
     if not stateful:
         return DataLoader(_SeededStream(loader, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
     with warnings.catch_warnings():
@@ -205,11 +233,11 @@ def _arguments(loader: DataLoader[Any], seed: int) -> dict[str, Any]:
     return {
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
-        "collate_fn": loader.collate_fn,
+        "collate_fn": loader.collate_fn if loader.batch_size is None else CountingCollate(loader.collate_fn),
         "num_workers": loader.num_workers,
         "pin_memory": loader.pin_memory,
         "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
+        "worker_init_fn": WorkerInit(loader.worker_init_fn),
         "multiprocessing_context": loader.multiprocessing_context,
         "prefetch_factor": loader.prefetch_factor,
         "generator": torch.Generator().manual_seed(derive_seed(seed, "workers")),

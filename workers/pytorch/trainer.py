@@ -12,14 +12,15 @@ import torch
 
 from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, seeds, users
+from tenuto.workers.pytorch.batch_words import words
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
+from tenuto.workers.pytorch.lengths import Lengths
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.orders import Orders
 from tenuto.workers.pytorch.snapshots import Buffers
@@ -87,6 +88,7 @@ class PyTorchTrainer(Trainer):
         self._data = TrainingData(self._training, seeds.derive_seed(self._seed, "training data"), self._exactness.note_lost)
         seed = seeds.derive_seed(self._seed, "validation")
         self._validation_orders = None if data.is_stream(self._validation) else Orders(self._validation, seed)
+        self._lengths = Lengths(trial, _say)
         self._batches_ahead: Iterator[Any] | None = None
         self._until = 0
         """Position at which a step ends although it has fewer batches than others."""
@@ -203,14 +205,17 @@ class PyTorchTrainer(Trainer):
         if self._ranks is not None:
             self._ranks.gang.progress.read()
         if self.step_batches > 1 and self._shard is not None and data.is_stream(self._training):
-            batches = [next(self._batches_ahead) for _ in range(count)]
+            batches, lengths = [], []
+            for _ in range(count):
+                batches.append(next(self._batches_ahead))
+                lengths.append(self._lengths.to_divide(batches[-1], self._data.records))
             self._data.seen.note(batches[-1])
-            return data.share_of_stream(batches, [self._length_of(batch) for batch in batches], self._shard)
+            return data.share_of_stream(batches, lengths, self._shard)
         batch = next(self._batches_ahead)
         self._data.seen.note(batch)
         if self._shard is None or isinstance(batch, Sharded):
             return batch
-        return self._shard.cut(batch, self._length_of(batch))
+        return self._shard.cut(batch, self._lengths.to_divide(batch, self._data.records))
 
     def take_metrics(self) -> dict[str, float]:
         metrics = self._metrics.take()
@@ -248,40 +253,34 @@ class PyTorchTrainer(Trainer):
         for item in reducers:
             item.reducer.reset()
         if checking.evaluates_full_dataset(trial):
-            loader = data.validation_loader(self._validation, seed, self._validation_orders)
             full = trial.evaluate_full_dataset
-            metrics = to_numbers(full(loader), "evaluate_full_dataset", full)
+            with data.fed_validation_loader(self._validation, seed, self._validation_orders):
+                metrics = to_numbers(full(self._validation), "evaluate_full_dataset", full)
         else:
             gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
             rows = []
-            for place, batch in self._validation_batches(seed):
+            for place, batch, records in self._validation_batches(seed):
                 numbers = gathered.numbers(self._evaluate_batch(self.context.to_device(batch), max(place, 0)))
                 if place >= 0:
-                    rows.append((place, numbers, self._length_of(batch)))
+                    rows.append((place, numbers, self._lengths.of(batch, records), "" if place else words(batch)))
             if self._ranks is not None:  # in the order of one process: then the result has the same bits
                 rows = sorted((row for own in self._ranks.objects(rows) for row in own), key=lambda row: row[0])
-            for _, numbers, length in rows:
+            for _, numbers, length, _ in rows:
                 gathered.add_numbers(numbers, length)
             metrics = gathered.reduce()
+            if gathered.counts_batches:
+                self._lengths.say_unknown(rows[0][3])
         for item in reducers:
             metrics |= item.metrics(self._ranks)
             item.reducer.reset()
         return metrics
 
-    def _validation_batches(self, seed: int) -> Iterator[tuple[int, Any]]:
-        """(position, batch) of this rank. All ranks evaluate a divided model together, so a rank without a batch left
+    def _validation_batches(self, seed: int) -> Iterator[data.Placed]:
+        """Batches of this rank. All ranks evaluate a divided model together, so a rank without a batch left
         evaluates another one, whose result is ignored (position -1)."""
         if self._shard is None or self.context._shards is None:
             return data.placed_validation_batches(self._validation, seed, self._shard, self._validation_orders)
         return data.rounds_of_validation_batches(self._validation, seed, self._shard, self._validation_orders)
-
-    def _length_of(self, batch: Any) -> int:
-        length = self.trial.get_batch_length(batch)
-        if not isinstance(length, int) or length < 0:
-            raise UserError(
-                f"get_batch_length returned {length!r}; it must return a number of records.", at=self.trial.get_batch_length
-            )
-        return length
 
     def save(self, directory: Path) -> None:
         self._capture(None)(directory)

@@ -11,8 +11,10 @@ from torch.utils.data import DataLoader
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.distributed.shards import Shard
 from tenuto.workers.pytorch.orders import Orders
+from tenuto.workers.pytorch.own_iteration import has_own_iteration
 from tenuto.workers.pytorch.seen import ANOTHER_BATCH, Seen
 from tenuto.workers.pytorch.streams import StreamBatches, is_stateful
+from tenuto.workers.pytorch.users_passes import UsersPasses
 
 COPIES_HAVE_STATE = (
     "the training data set has a state_dict, but loader workers read it, each a copy, ahead of the training; set num_workers=0, "
@@ -53,7 +55,10 @@ class TrainingData:
         the trained one."""
         last, self._resumed = self._resumed, Place()
         again = last.last_batch is not None and self._orders is not None and steps is None and last.dataset is None
-        batches = data.training_batches(self.loader, self._seed, position - again, last.stream, shard, steps, self._orders)
+        again = again and not has_own_iteration(self.loader)  # it makes the batch again by itself
+        batches = data.training_batches(
+            self.loader, self._seed, position - again, last.stream, shard, steps, self._orders, self._note
+        )
         made = next(batches) if again else getattr(batches, "again", None)
         if made is not None and last.last_batch is not None:
             self.seen.note(made)
@@ -75,5 +80,14 @@ class TrainingData:
         own = dataset.state_dict() if is_stateful(dataset) and not self.loader.num_workers else None
         if is_stateful(dataset) and self.loader.num_workers:
             self._note(COPIES_HAVE_STATE)
+        if isinstance(self._batches, UsersPasses):
+            begun, position = self._batches.state(), self._batches.sampled_position
+            orders = self._orders.state(position, data.sampled_batches(self.loader))
+            return Place(stream=begun, orders=orders, last_batch=self.seen.mark(), dataset=own)
         orders = self._orders.state(position, len(self.loader))
         return Place(orders=orders, last_batch=self.seen.mark(), dataset=own)
+
+    @property
+    def records(self) -> int | None:
+        """Records in the last batch, if they are known without looking into it."""
+        return self._batches.records if isinstance(self._batches, StreamBatches) else None

@@ -59,7 +59,9 @@ class PyTorchTrial(TrialBase):
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
-        """Records in a batch: its weight in averages."""
+        """Records in a batch: its weight in averages. Implement it for data sets that make whole batches, or for a `collate_fn`
+        that leaves records out or adds some: otherwise the records that the sampler chose are counted. This one looks for the
+        first tensor."""
         return batch_length(batch)
 
     def build_callbacks(self) -> Mapping[str, PyTorchCallback]:
