@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
+from tenuto.schemas.metrics import usable
 from tenuto.schemas.sentences.amounts import amount, duration, times
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
@@ -71,8 +72,9 @@ class MetricBeyond(Numbers):
     def sentence(self, about: Data) -> str:
         side = "above" if self.above else "below"
         where = f"after {amount(self.batches, 'batches')}"
-        if isinstance(self.value, str) or self.value != self.value:
-            return f"{self.metric} of {_trial(about).lower()} is NaN {where}, which counts as {side} {self.limit:g}."
+        if isinstance(self.value, str) or not usable(self.value):
+            shown = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(f"{self.value}", self.value)
+            return f"{self.metric} of {_trial(about).lower()} is {shown} {where}, which counts as {side} {self.limit:g}."
         return f"{self.metric} of {_trial(about).lower()} is {self.value:g} {where}, {side} {self.limit:g}."
 
 

@@ -20,9 +20,10 @@ class GatewayCore(FoldedCore[State]):
     """No guards: a request that arrives while the search ends the experiment is harmless, whichever is recorded first."""
 
     name = "gateway"
-    rule_version = 3
+    rule_version = 4
     """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it. 3: users have
-    several tokens, which expire, and own what was submitted since they were made."""
+    several tokens, which expire, and own what was submitted since they were made. 4: an infinite metric is
+    beyond a webhook's bound and never better, as NaN."""
     folds = FOLDS
     codec = Codec(State)
 

@@ -17,9 +17,10 @@ from tenuto.services.tracker.state import State
 
 class TrackerCore(FoldedCore[State]):
     name = "tracker"
-    rule_version = 4
+    rule_version = 5
     """2: a checkpoint that was kept only because other trials started from it goes when they need it no more. 3: losses are given
-    up by what ended the workers, and a failure that would repeat at once. 4: deaths are borne as often as `max_restarts` says."""
+    up by what ended the workers, and a failure that would repeat at once. 4: deaths are borne as often as `max_restarts` says. 5:
+    an infinite metric makes no checkpoint the best, as in the search."""
     folds = FOLDS
     codec = Codec(State, state.derive)
 

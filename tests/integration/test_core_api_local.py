@@ -255,3 +255,23 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] True"
+
+
+INFINITE = """
+import math, sys, tenuto
+with tenuto.init(directory=sys.argv[1]) as run:
+    run.epoch_batches = 10
+    for steps, total in ((6, math.inf), (12, 0.5), (18, -math.inf), (24, 0.25), (30, math.nan)):
+        with run.checkpoint.save(steps) as directory:
+            (directory / "sum.txt").write_text(str(total))
+        run.report_validation(steps, {"total": total})
+"""
+
+
+@pytest.mark.parametrize(("smaller", "best"), [("false", 12), ("true", 24)])
+def test_an_infinite_metric_makes_no_local_checkpoint_the_best(here: Path, smaller: str, best: int) -> None:
+    (here / "config.yaml").write_text(CONFIG.replace("smaller_is_better: false", f"smaller_is_better: {smaller}"))
+    (here / "infinite.py").write_text(INFINITE)
+    code, said = run(here, "infinite.py", str(here / "record"))
+    assert code == 0, said
+    assert [item.batches for item in checkpoints_of(here / "record")] == [best, 30]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ import pytest
 
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.metrics import usable, usable_in_sql
 from tenuto.services.gateway.projections import TABLES, apply
 from tests.support.gateway_world import CONFIG, World, gateway_world, requested, saved, validated
 
 STATEMENTS_MAX = 10
-METRICS = (0.1, 0.5, 0.5, 0.9, -2.0, float("nan"), float("inf"), None)
+METRICS = (0.1, 0.5, 0.5, 0.9, -2.0, float("nan"), float("inf"), float("-inf"), None)
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ async def test_validations_folded_together_make_the_rows_that_they_make_one_by_o
         for item in made:
             if isinstance(item, ValidationReported) and item.trial_id == trial:
                 first.setdefault(item.batches, item.metrics.get("accuracy"))
-        known = {batches: value for batches, value in first.items() if value is not None and value == value}
+        known = {batches: value for batches, value in first.items() if value is not None and math.isfinite(value)}
         best = better(known.values())
         row = await world.log.pool.fetchrow("SELECT * FROM trials WHERE trial_id = $1", trial)
         assert (row["best_metric"], known[row["best_batches"]], row["batches"]) == (best, best, max(first))
@@ -82,3 +85,22 @@ async def test_hundreds_of_validations_take_a_few_statements(world: World) -> No
             await apply(connection, events)
     assert await world.log.pool.fetchval("SELECT count(*) FROM trial_validations") == len(events) == 400
     assert len(found) <= STATEMENTS_MAX
+
+
+async def test_sql_and_python_call_the_same_values_usable_and_no_other_makes_a_checkpoint_the_best(world: World) -> None:
+    values = [None, math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, sys.float_info.max, -sys.float_info.max]
+    for value in values:
+        found = await world.log.pool.fetchval(f"SELECT {usable_in_sql('$1::float8')}", value)
+        assert found is usable(value), value
+    await world.submit()
+    made: list[Any] = [requested(1)]
+    for batches, accuracy in ((1, math.inf), (2, 0.5), (3, 0.75), (4, math.nan), (5, -math.inf), (6, math.inf)):
+        made += [saved(batches), validated(batches, accuracy=accuracy)]
+    await world.record(*made)
+    async with world.log.pool.acquire() as connection:
+        await connection.execute(f"TRUNCATE {', '.join(TABLES)}")
+        await apply(connection, await world.log.read(0, 1000))
+    row = await world.log.pool.fetchrow("SELECT best_metric, best_batches FROM trials WHERE trial_id = '1-1'")
+    assert tuple(row) == (0.75, 3)
+    experiment = await world.get("/experiments/1")
+    assert (experiment["best_metric"], experiment["best_checkpoint_id"]) == (0.75, saved(3).checkpoint_id)

@@ -92,6 +92,11 @@ from tests.support.notice_world import (
             validated(math.nan),
             "loss of trial 3-1 is NaN after 10 batches, which counts as below 0.1.",
         ),
+        (
+            MetricTrigger(metric="loss", below=0.1),
+            validated(math.inf),
+            "loss of trial 3-1 is Infinity after 10 batches, which counts as below 0.1.",
+        ),
     ],
 )
 def test_what_a_trigger_says(trigger: Trigger, event: EventData, words: str) -> None:
@@ -114,13 +119,16 @@ def test_a_metric_is_told_when_it_goes_beyond_and_again_after_it_was_back() -> N
     assert world.happens(validated(11, name="other")) == []
 
 
-@given(st.lists(st.one_of(st.floats(-10, 10), st.just(math.nan)), max_size=30), st.integers(1, 4), st.booleans())
+NO_NUMBERS = st.sampled_from((math.nan, math.inf, -math.inf))
+
+
+@given(st.lists(st.one_of(st.floats(-10, 10), NO_NUMBERS), max_size=30), st.integers(1, 4), st.booleans())
 def test_a_stalled_metric_against_a_naive_judge(values: list[float], patience: int, smaller: bool) -> None:
     world = World(StallTrigger(validations=patience))
     world.fold(submitted(smaller_is_better=smaller))
     for index, value in enumerate(values):
         told = bool(world.happens(validated(value)))
-        numbers = [item for item in values[: index + 1] if not math.isnan(item)]
+        numbers = [item for item in values[: index + 1] if math.isfinite(item)]
         best = (min if smaller else max)(numbers) if numbers else None
         since = index - next((at for at, item in enumerate(values) if item == best), -1)
         assert told == (since == patience)

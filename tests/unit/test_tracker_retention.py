@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,19 @@ def test_policy_best_respects_the_direction_of_the_metric() -> None:
         driver.report(checkpoint(allocation, batches))
         driver.report(validation(allocation, batches, loss))
     assert kept(driver) == ["c10", "c30"]
+
+
+@pytest.mark.parametrize(("smaller", "kept_ids"), [(True, ["c20", "c60"]), (False, ["c30", "c60"])])
+def test_an_infinite_metric_makes_no_checkpoint_the_best(smaller: bool, kept_ids: list[str]) -> None:
+    """The search drops such values; so the best finite one is what its best trial is known by."""
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 100}, "smaller_is_better": smaller}
+    driver = Driver(searcher=searcher)
+    allocation = driver.grant()
+    values = (-math.inf, 0.3, 0.4, math.inf, math.nan, -math.inf if smaller else math.inf)
+    for batches, loss in zip((10, 20, 30, 40, 50, 60), values, strict=True):
+        driver.report(checkpoint(allocation, batches))
+        driver.report(validation(allocation, batches, loss))
+    assert kept(driver) == kept_ids
 
 
 def test_best_n_and_latest_n_of_a_trial() -> None:

@@ -17,6 +17,7 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.directory import PARTIAL_PREFIX, DirectoryStore
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import GitState
 from tenuto.schemas.reports import (
     CheckpointReport,
@@ -234,8 +235,6 @@ class LocalReports:
     def _best(self) -> CheckpointReport | None:
         sign = 1 if self._config.searcher.smaller_is_better else -1
         ranked = [
-            (sign * value, item.batches, item)
-            for item in self._checkpoints
-            if not math.isnan(value := self._metric_at.get(item.batches, math.nan))
+            (sign * value, item.batches, item) for item in self._checkpoints if usable(value := self._metric_at.get(item.batches))
         ]
         return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None

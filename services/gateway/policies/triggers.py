@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -15,6 +14,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, NoticeReported, StragglerNoticed, ValidationReported
 from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.metrics import usable
 from tenuto.schemas.sentences.notices import (
     DamagedCheckpoint,
     ExperimentEnded,
@@ -201,13 +201,13 @@ def _moved(trigger: MetricTrigger | StallTrigger, mark: Mark, value: float, watc
     smaller = trigger.smaller_is_better
     if smaller is None:
         smaller = watched is None or watched.smaller_is_better
-    better = not math.isnan(value) and (mark.best is None or (value < mark.best if smaller else value > mark.best))
+    better = usable(value) and (mark.best is None or (value < mark.best if smaller else value > mark.best))
     since = 0 if better else mark.since + 1
     return Mark(value if better else mark.best, since, beyond=since >= trigger.validations, was_beyond=mark.beyond)
 
 
 def beyond(trigger: MetricTrigger, value: float) -> bool:
-    if math.isnan(value):
+    if not usable(value):
         return True
     return value > trigger.above if trigger.above is not None else trigger.below is not None and value < trigger.below
 

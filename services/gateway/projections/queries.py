@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tenuto.schemas.bus import Backlog, BusState
+from tenuto.schemas.metrics import usable_in_sql
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
 from tenuto.services.gateway.policies.pareto import Measured
 from tenuto.services.gateway.projections.event_search import EventSearch
@@ -82,9 +83,9 @@ class Views(ExperimentLists, LogLines, MetricChunks, Pictures, EventSearch):
             self._rows(f"SELECT {EXPERIMENT}, note, config FROM experiments WHERE experiment_id = $1", experiment_id),
             self._trial_counts([experiment_id]),
             self._rows(
-                """SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)
+                f"""SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)
                    WHERE c.experiment_id = $1 AND c.deleted_us IS NULL AND c.damaged_us IS NULL
-                       AND c.metric IS NOT NULL AND c.metric <> 'NaN'
+                       AND {usable_in_sql("c.metric")}
                    ORDER BY CASE WHEN e.smaller_is_better THEN c.metric ELSE -c.metric END, c.trial_number, c.batches LIMIT 1""",
                 experiment_id,
             ),

@@ -4,13 +4,13 @@ them. One by one they cost four statements each, and the views of everybody fell
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.metrics import usable
 from tenuto.services.gateway.projections.common import Connection, numbers, to_json
 
 _ADD = """
@@ -94,8 +94,8 @@ async def _add(db: Connection, events: Sequence[Event]) -> list[Added]:
 
 
 def best_of(items: Sequence[Added]) -> Added | None:
-    """The earliest of the best. NaN is never the best: PostgreSQL sorts it above every number, so it is taken out by hand."""
-    known = [(item.metric, item) for item in items if item.metric is not None and not math.isnan(item.metric)]
+    """The earliest of the best among usable values."""
+    known = [(item.metric, item) for item in items if usable(item.metric)]
     if not known:
         return None
     choose = min if items[0].smaller_is_better else max

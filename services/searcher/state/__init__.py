@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, Literal, TypedDict
 
 from immutables import Map
@@ -12,6 +11,7 @@ from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
 from tenuto.schemas.config import Nsga2Searcher, Searcher
 from tenuto.schemas.config.length import Unit
+from tenuto.schemas.metrics import usable
 from tenuto.services.searcher.state.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
@@ -244,9 +244,7 @@ class Experiment:
     def score_of(self, metrics: dict[str, float]) -> float | None:
         """The signed metric; None where it is missing or not finite."""
         value = metrics.get(self.metric)
-        if value is None or not isfinite(value):
-            return None
-        return self.value_of(value)
+        return self.value_of(value) if usable(value) else None
 
     def value_of(self, score: float) -> float:
         """Between metric and score: the same both ways. Adding zero turns -0.0 into 0.0, so that equal scores print equally."""
@@ -260,7 +258,7 @@ class Experiment:
         goals = [(self.metric, self.settings.smaller_is_better)]
         goals += [(goal.metric, goal.smaller_is_better) for goal in self.settings.objectives]
         values = [(metrics.get(name), smaller) for name, smaller in goals]
-        scores = tuple((value if smaller else -value) + 0.0 for value, smaller in values if value is not None and isfinite(value))
+        scores = tuple((value if smaller else -value) + 0.0 for value, smaller in values if usable(value))
         return scores if len(scores) == len(goals) else None
 
     def changed(self, **fields: Any) -> Experiment:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from tenuto.schemas.metrics import usable
 from tenuto.schemas.sentences.reports import NotAmongBest, NotLatest, SourceFreed, TrialOver
 from tenuto.schemas.sentences.rules import Numbers
 from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, Trial
@@ -23,7 +24,7 @@ Expendable = list[tuple[str, str, Numbers]]
 def best(trial: Trial, smaller_is_better: bool) -> Checkpoint | None:
     """The checkpoint with the best searcher metric, measured at the same number of batches; of equals the first one saved.
 
-    Checkpoints that were never validated, or with NaN, cannot be the best.
+    Checkpoints that were never validated, or with a metric that is not usable, cannot be the best.
     """
     ordered = _by_rank(trial, smaller_is_better)
     return ordered[0] if ordered else None
@@ -131,10 +132,10 @@ def _free(experiment: Experiment, items: Expendable) -> Expendable:
 
 
 def _by_rank(trial: Trial, smaller_is_better: bool) -> list[Checkpoint]:
-    """Checkpoints with a metric and no known damage, the best first; of equal ones, the first one saved first."""
+    """Checkpoints with a usable metric and no known damage, the best first; of equal ones, the first one saved first."""
     sound = [item for item in trial.checkpoints if item.checkpoint_id not in trial.damaged]
     values = [(trial.validations.get(item.batches, math.nan), item) for item in sound]
-    measured = [(value, item) for value, item in values if not math.isnan(value)]
+    measured = [(value, item) for value, item in values if usable(value)]
     return [item for _, item in sorted(measured, key=lambda pair: _key(pair[0], smaller_is_better))]
 
 
