@@ -22,6 +22,7 @@ from tenuto.workers.pytorch.distributed.collected import of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
+from tenuto.workers.pytorch.own_state import SchedulerState
 from tenuto.workers.pytorch.structure import Structure
 from tenuto.workers.pytorch.training_data import Place
 from tenuto.workers.pytorch.trial import PyTorchTrial
@@ -96,7 +97,7 @@ def capture(
         "groups": groups.groups_of(context._optimizers, context._models),
         "optimizers": later([optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers]),
         "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
-        "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
+        "schedulers": copy([SchedulerState(item.scheduler).state_dict() for item in context._schedulers]),
         "given": parts.given,
         "learning_rate": context._scaling.state(),
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
@@ -118,7 +119,7 @@ def capture(
         saved["ranks"] = collected.ranks
     if copier is not None:
         copier.finish()
-    users.note_unsaved(parts.trial, parts.attributes, parts.structure, parts.exactness)
+    users.note_unsaved(context, parts.trial, parts.attributes, parts.structure, parts.exactness)
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
@@ -155,6 +156,7 @@ def restore(
     own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
     if type(parts.trial).rebuild is not PyTorchTrial.rebuild:
         parts.trial.rebuild(own.get("users", saved)["trial"])
+    begun = parts.attributes.marks()
     whole = _restore_models(parts, directory, saved)
     schedulers = [item.scheduler for item in context._schedulers]
     if changed := options.take_over(context._optimizers, schedulers, parts.given, saved.get("given")):
@@ -170,7 +172,7 @@ def restore(
     context._batches = int(saved["batches"])
     context._scaling.restore(saved.get("learning_rate"), context._batches, context._epoch_batches)
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
-    users.restore(parts.trial, parts.callbacks, parts.attributes, own.get("users", saved), parts.exactness)
+    users.restore(parts.trial, parts.callbacks, parts.attributes, own.get("users", saved), parts.exactness, begun)
     if own["random"] is not None:
         seeds.restore_random_state(own["random"])
     else:
@@ -206,7 +208,7 @@ def _restore_models(parts: Parts, directory: Path, saved: Mapping[str, Any]) -> 
     for optimizer, value in zip(context._optimizers, whole["optimizers"], strict=True):
         optimizer.load_state_dict(value if context._shards is None else fsdp.divided_optimizer(optimizer, value))
     for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
-        item.scheduler.load_state_dict(value)
+        SchedulerState(item.scheduler).load_state_dict(value)
         item.optimizer_steps = steps
     return whole
 

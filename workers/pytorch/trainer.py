@@ -23,6 +23,7 @@ from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lengths import Lengths
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.orders import Orders
+from tenuto.workers.pytorch.own_state import generators_of
 from tenuto.workers.pytorch.snapshots import Buffers
 from tenuto.workers.pytorch.structure import Structure
 from tenuto.workers.pytorch.training_data import TrainingData
@@ -105,6 +106,7 @@ class PyTorchTrainer(Trainer):
             info.hyperparameters,
         )
         self._generators = own_generators(self.trial, self._callbacks, self._training.dataset, skip=self.context._models)
+        self._generators += generators_of(self.context._models, self._generators)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         if leads:

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from tenuto.workers.pytorch import own_state
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.exactness import Exactness
 from tenuto.workers.pytorch.reducers import MetricReducer
 from tenuto.workers.pytorch.structure import Structure
 from tenuto.workers.pytorch.trial import PyTorchTrial
-from tenuto.workers.user_state.attributes import Attributes
-from tenuto.workers.user_state.graph import groups_of
+from tenuto.workers.user_state import generators
+from tenuto.workers.user_state.attributes import Attributes, Key, changed, name_of
+from tenuto.workers.user_state.graph import Path, groups_of
+from tenuto.workers.user_state.places import place_of, place_of_method
 
 
-def note_unsaved(trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness) -> None:
+def note_unsaved(
+    context: PyTorchTrialContext, trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness
+) -> None:
     """Tells the user about unsaved state, at the first checkpoint, after the attributes' state was taken: nothing is lost by
     then."""
     if type(trial).rebuild is PyTorchTrial.rebuild and (sentence := structure.change()):
         exactness.note_lost(sentence)
     if sentence := attributes.slow():
         exactness.tell_once(sentence)
-    for (root, *_), name, kind in attributes.unsaved():
-        if not _overrides(attributes.roots[root], "state_dict"):  # else its own code may save it
+    for optimizer in context._optimizers:
+        if own_state.names_by_id(optimizer):
+            place = place_of_method(type(optimizer), "state_dict")
             exactness.note_lost(
-                f"{name} is a {kind}, which a checkpoint cannot hold as it is; make it in __init__ if it is made later, give its "
-                "state in state_dict and take it in load_state_dict, or keep nothing there that training depends on"
+                f"{type(optimizer).__name__}.state_dict names parameters by id(), which is another number in each process; "
+                + (f"it is in {place}: " if place else "")
+                + "name them by their place in param_groups, as torch.optim.Optimizer.state_dict does"
             )
+    for path, _, kind in attributes.unsaved():
+        objects = attributes.searched()
+        if not _saves_itself(objects.get(path[0])):
+            place = place_of(objects, path)
+            exactness.note_lost(
+                f"{shown(path)} is a {kind}, which a checkpoint cannot hold as it is; "
+                + (f"it is set in {place}: " if place else "")
+                + "make it in __init__ if it is made later, give its state in state_dict and take it in load_state_dict, or keep "
+                "nothing there that training depends on"
+            )
+
+
+def shown(path: Path) -> str:
+    """Name of an attribute for people; that of a module from the model on: `model.encoder.memory`."""
+    module = re.fullmatch(r"module (.*) of model (\d+)", path[0])
+    if module is None:
+        return name_of(path)
+    root = "model" if module[2] == "0" else f"model {module[2]}"
+    return name_of((f"{root}.{module[1]}" if module[1] else root, *path[1:]))
 
 
 def _roots(trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> dict[str, Any]:
@@ -56,11 +84,33 @@ def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: 
         return wrapped
 
     types = (DataLoader, Dataset, Sampler, MetricReducer)
-    return Attributes(_roots(trial, callbacks), skip=others, skip_types=types)
+    return Attributes(
+        _roots(trial, callbacks),
+        skip=others,
+        skip_types=types,
+        adapts=own_state.adapted,
+        own=own_state.own_state,
+        searched=lambda: wrapped_by_name(context),
+    )
 
 
-def _overrides(owner: Any, name: str) -> bool:
-    return getattr(type(owner), name) not in (getattr(PyTorchTrial, name), getattr(PyTorchCallback, name))
+def wrapped_by_name(context: PyTorchTrialContext) -> dict[str, Any]:
+    """Wrapped objects that may have state in attributes that their `state_dict` leaves out."""
+    found: dict[str, Any] = {}
+    for index, model in enumerate(context._models):
+        found |= {f"module {name} of model {index}": module for name, module in model.named_modules()}
+    found |= {f"optimizer {index}": optimizer for index, optimizer in enumerate(context._optimizers)}
+    return found | {f"scheduler {index}": item.scheduler for index, item in enumerate(context._schedulers)}
+
+
+_SAVING = ("state_dict", "get_extra_state", "_save_to_state_dict")
+_BASES = (PyTorchTrial, PyTorchCallback, nn.Module)
+
+
+def _saves_itself(owner: Any) -> bool:
+    """True if the user's own code may save what a checkpoint cannot hold as it is."""
+    defined = [next((kind for kind in type(owner).__mro__ if name in vars(kind)), object) for name in _SAVING]
+    return any(generators.is_users(kind) for kind in defined if kind not in _BASES)
 
 
 def restore(
@@ -69,16 +119,18 @@ def restore(
     attributes: Attributes,
     saved: Mapping[str, Any],
     exactness: Exactness,
+    begun: Mapping[Key, str | None],
 ) -> None:
-    """Restores attributes. Changes by `load_state_dict` are the user's own; the other attributes get their saved values."""
+    """Restores attributes. Changes by `load_state_dict` are the user's own; the other attributes get their saved values.
+    `begun`: marks before the wrapped objects were loaded."""
     before = attributes.marks()
     if saved["trial"]:
         trial.load_state_dict(saved["trial"])
     for name, callback in callbacks.items():
         callback.load_state_dict(saved["callbacks"][name])
-    after = attributes.marks()
-    touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    if lost := attributes.restore(saved.get("attributes") or (), touched):
+    touched = changed(before, attributes.marks())
+    touched |= {key for key in changed(begun, before, asked=False) if key[0][0] not in attributes.roots}
+    if lost := attributes.restore(saved.get("attributes") or (), touched, shown):
         exactness.note_lost(
             f"there is no place for {', '.join(lost)} after __init__; make these attributes there, or save them in state_dict"
         )

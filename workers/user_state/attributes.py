@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import time
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tenuto.workers.user_state import generators, kinds, values
 from tenuto.workers.user_state.begun import Begun, Names
-from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, Node, Path, Rules, What
+from tenuto.workers.user_state.graph import DEPTH_MAX, OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
 from tenuto.workers.user_state.marks import mark_of_encoded
-from tenuto.workers.user_state.restoring import restored
+from tenuto.workers.user_state.restoring import ask, restored
 
 SMALL_BYTES_MAX = 1 << 20
+_ASKED = "asked "
 _SHORT = (type(None), bool, int, float)
 SLOW_SECONDS = 2.0
 """Duration of one checkpoint's state after which the user is told, once."""
@@ -56,12 +60,15 @@ class Attributes:
         walks: Callable[[Any], bool] = lambda value: generators.is_users(type(value)),
         asks: bool = True,
         adapts: Callable[[Any], Any] = lambda value: None,
+        own: Callable[[Any], Own | None] = lambda value: None,
+        searched: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """`roots`: objects by names, under which their values are saved. `skip`: objects that others save, by names that are
         the same in each process, and `skip_types` their types. `walks`: predicate for objects whose attributes are searched.
         `asks`: predicate for objects with `state_dict` and `load_state_dict` that are asked, and not searched. `adapts`:
-        returns an object with these two methods for one of a library's, else None."""
-        self.roots, self._rules = dict(roots), Rules(skip, skip_types, walks, asks, adapts)
+        returns an object with these two methods for one of a library's, else None. `own`: returns what is searched of an object
+        that saves itself, None for nothing. `searched`: objects of `skip` of which this is searched, too."""
+        self.roots, self._rules = dict(roots), Rules(skip, skip_types, walks, asks, adapts, own, searched)
         graph = Graph(self.roots, self._rules)
         self._begun = Begun(graph)
         self._marks: dict[Key, str | None] = {}
@@ -123,17 +130,19 @@ class Attributes:
             self._unknown[entry.key[0]] = entry.value
         return True
 
-    def restore(self, state: Iterable[Any], touched: Iterable[Key] = ()) -> list[str]:
+    def searched(self) -> dict[str, Any]:
+        """All objects by the names with which paths begin."""
+        return {**self._rules.searched(), **self.roots}
+
+    def restore(self, state: Iterable[Any], touched: Iterable[Key] = (), named: Callable[[Path], str] = name_of) -> list[str]:
         """Restores values, except those at `touched`. Returns the names of values for which there is no place."""
-        changed = set(touched)
-        paths = {path for path, _ in changed}
-        set_anew = {path for path, sets in changed if sets}
-        entries = []
-        for item in state:
-            path = tuple(item[0])
-            if path not in paths and not any(path[:end] in set_anew for end in range(2, len(path))):
-                entries.append((path, item[1]))
-        return list(dict.fromkeys(map(name_of, restored(self.roots, self._rules, self._begun, entries))))
+        entries = _untouched([(tuple(item[0]), item[1]) for item in state], touched)
+        before = self.marks() if entries else {}
+        asked = ask(self.roots, self._rules, self._begun, entries)
+        if asked:  # what these have set themselves stays
+            touched = changed(before, self.marks())
+            entries = _untouched([entry for entry in entries if entry[0] not in asked], touched)
+        return list(dict.fromkeys(map(named, restored(self.roots, self._rules, self._begun, entries))))
 
     def slow(self) -> str | None:
         """A sentence for the user if the last call of `state` took long."""
@@ -173,14 +182,63 @@ class Attributes:
                     self._unknown[path] = node.value
         self._unknown |= names.nowhere
         probing, copying = _encoder(graph, names, False), _encoder(graph, names, True)
+        said = _said_by_themselves(graph)
         for node in graph.nodes.values():
             name = names.of(node.value)
+            if node.what is What.LEAF and identity(node.value) in said:
+                continue
             if name is not None and node.what not in (What.OPAQUE, What.THEIRS):
                 yield from _entries_of(node, name, graph, names, (probing, copying))
-                if node.looked and node.what is What.OBJECT:
+                if node.looked and node.what in (What.OBJECT, What.ASKED):
                     have = {f".{key}" for key, _ in node.attributes}
                     for part in sorted(self._begun.parts.get(name, frozenset()) - have):
+                        if part[1:] in getattr(node.value, "__dict__", ()):
+                            continue  # it is no longer searched
                         yield Entry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
+
+
+def changed(before: Mapping[Key, str | None], after: Mapping[Key, str | None], asked: bool = True) -> set[Key]:
+    """Keys of values that other code has changed, by their marks. `asked`: also of objects that load their state themselves; not
+    where loading another one may show in their state, as with optimizers that share groups, and is not all of it."""
+    keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    return keys if asked else {key for key in keys if not (after.get(key) or before.get(key) or "").startswith(_ASKED)}
+
+
+def identity(value: Any) -> Any:
+    """Identity of a value's memory, if it is a tensor or an array, else None."""
+    if kinds.is_tensor(value):
+        return (value.data_ptr() or id(value), tuple(value.shape), str(value.dtype))
+    return id(value) if isinstance(value, np.ndarray) else None
+
+
+def _said_by_themselves(graph: Graph) -> set[Any]:
+    """Identities of tensors and arrays that their owners' `state_dict` contains, so that they are not saved twice."""
+    found: set[Any] = set()
+    for node in graph.nodes.values():
+        if node.what is What.ASKED and node.own is not None and node.own.attributes:
+            _collect(node.asked.state_dict(), found, 0)
+    return found - {None}
+
+
+def _collect(state: Any, found: set[Any], depth: int) -> None:
+    if depth > DEPTH_MAX:
+        return
+    if isinstance(state, (dict, list, tuple, deque)):
+        for item in list(state.values()) if isinstance(state, dict) else list(state):
+            _collect(item, found, depth + 1)
+    else:
+        found.add(identity(state))
+
+
+def _untouched(entries: list[tuple[Path, Any]], touched: Iterable[Key]) -> list[tuple[Path, Any]]:
+    changed = set(touched)
+    paths = {path for path, _ in changed}
+    anew = {path for path, sets in changed if sets}
+    return [
+        (path, encoded)
+        for path, encoded in entries
+        if path not in paths and not any(path[:end] in anew for end in range(2, len(path)))
+    ]
 
 
 def _entries_of(
@@ -242,7 +300,8 @@ def _mark(entry: Entry) -> str | None:
         return None
     if isinstance(encoded, dict) and encoded[KIND] == "ref":
         return f"ref {encoded['value']}"
-    return repr(encoded) if type(encoded) in _SHORT else mark_of_encoded(encoded)
+    mark = repr(encoded) if type(encoded) in _SHORT else mark_of_encoded(encoded)
+    return f"{_ASKED}{mark}" if entry.asked else mark
 
 
 def _kind_of(value: Any) -> str:

@@ -28,11 +28,11 @@ class Begun:
         self._alive: dict[int, Any] = {}
         """Objects by id: a weak reference, if possible; the object itself, if its kind is unknown."""
         for node in graph.nodes.values():
+            if node.looked and node.what in (What.OBJECT, What.ASKED):
+                self.parts[node.path] = frozenset(f".{name}" for name, _ in node.attributes)
             if id(node.value) in graph.names_of_theirs:
                 continue
             self.paths[id(node.value)] = node.path
-            if node.looked and node.what is What.OBJECT:
-                self.parts[node.path] = frozenset(f".{name}" for name, _ in node.attributes)
             if node.what is What.OPAQUE:
                 self._alive[id(node.value)] = lambda value=node.value: value
                 continue

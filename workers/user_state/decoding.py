@@ -172,6 +172,8 @@ _PLAIN: dict[str, Any] = {
     "range": lambda value: range(*value),
     "bytearray": bytearray,
     "size": _size,
+    "torch's device": lambda value: sys.modules["torch"].device(value),
+    "torch's dtype": lambda value: getattr(sys.modules["torch"], value),
 }
 
 
@@ -189,8 +191,11 @@ def _made(kind: str, encoded: Any) -> Any:
         there = device if device == "cpu" or torch.cuda.is_available() else "cpu"
         made = value.detach().clone().to(there)
         if encoded.get("parameter"):
-            return torch.nn.Parameter(made, requires_grad=encoded["gradient"])
-        return made.requires_grad_(encoded["gradient"])
+            made = torch.nn.Parameter(made, requires_grad=encoded["gradient"])
+        else:
+            made.requires_grad_(encoded["gradient"])
+        _put_gradient(made, encoded)
+        return made
     data = np.asarray(value).tobytes()
     found = np.frombuffer(data, np.lib.format.descr_to_dtype(encoded["type"])).reshape(encoded["shape"]).copy()
     return found if kind == "array" else found[()]
@@ -233,4 +238,11 @@ def _put_tensor(existing: Any, encoded: Any) -> bool:
             existing.copy_(value)
     except RuntimeError:  # such as one that is expanded, or was made in inference mode
         return False
+    _put_gradient(existing, encoded)
     return True
+
+
+def _put_gradient(tensor: Any, encoded: Any) -> None:
+    if tensor.is_leaf and tensor.requires_grad:
+        gradient = encoded.get("grad")
+        tensor.grad = None if gradient is None else gradient.detach().clone().to(tensor.device)

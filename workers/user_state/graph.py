@@ -44,6 +44,8 @@ class Node:
     path: Path
     """Path at which it was found first."""
     asked: Any = None
+    own: Own | None = None
+    """Of an object that saves itself: what else is searched."""
     held: int = 1
     """Number of holders."""
     inner: bool = False
@@ -54,6 +56,15 @@ class Node:
     attributes: list[tuple[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """State of an object beside that which its `state_dict` returns."""
+
+    attributes: list[tuple[str, Any]]
+    inner: list[tuple[Path, Any]] = field(default_factory=list)
+    """Objects that are saved with it, and whose attributes are searched, too; by their paths from it."""
+
+
 @dataclass
 class Rules:
     skip: Callable[[], Mapping[str, Any]]
@@ -61,6 +72,9 @@ class Rules:
     walks: Callable[[Any], bool]
     asks: bool
     adapts: Callable[[Any], Any]
+    own: Callable[[Any], Own | None]
+    searched: Callable[[], Mapping[str, Any]]
+    """Those of `skip`, by the same names, whose own attributes are searched."""
 
 
 class Graph:
@@ -89,7 +103,9 @@ class Graph:
         self._objects = 0
         queue: deque[tuple[Node, int]] = deque()
         late: deque[tuple[Node, int]] = deque()
-        for name, root in roots.items():
+        for name, root in (*roots.items(), *self._rules.searched().items()):
+            if id(root) in self.nodes or self.names_of_theirs.get(id(root), name) != name:
+                continue  # known under another name
             node = self.nodes[id(root)] = Node(root, What.OBJECT, (name,))
             self.slots[(name,)] = root
             queue.append((node, 0))
@@ -105,6 +121,8 @@ class Graph:
                 if new is not None:
                     many = kinds.is_container(new.value) and len(new.value) > MANY
                     (late if many else queue).append((new, depth + 1))
+            if node.what is What.ASKED and node.own is not None:
+                queue.extend((new, depth) for new in self._inner(node, node.own.inner))
 
     def _holds_more(self, node: Node) -> bool:
         values = [value for _, value in generators.attributes(node.value)]
@@ -119,12 +137,15 @@ class Graph:
                 if _is_flat(value) and id(value) not in self.names_of_theirs and self._is_flat_still(node, part, value):
                     continue
                 yield from self._through((part,), value, 0)
-        if node.what is What.OBJECT or (node.what is What.CONTAINER and generators.is_users(type(node.value))):
-            for name, value in generators.attributes(node.value):
+        if node.what in (What.OBJECT, What.ASKED) or (node.what is What.CONTAINER and generators.is_users(type(node.value))):
+            own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
+            for name, value in generators.attributes(node.value) if own is None else own.attributes:
                 if name.startswith("__"):
                     continue  # a library's notes about the object, such as the arguments that Lightning keeps
                 node.attributes.append((name, value))
                 yield from self._through((f".{name}",), value, 0)
+        if node.what is What.ASKED:
+            yield from parts_of_optimizer(node.value)
 
     def _is_flat_still(self, owner: Node, part: str, value: Any) -> bool:
         if id(value) in self.nodes or id(value) in self.flat:
@@ -165,9 +186,29 @@ class Graph:
             return None
         what, asked = self._what(value)
         inner = owner.what is What.CONTAINER or len(parts) > 1
-        node = self.nodes[id(value)] = Node(value, what, path, asked, inner=inner)
+        own = self._rules.own(value) if what is What.ASKED else None
+        node = self.nodes[id(value)] = Node(value, what, path, asked, own, inner=inner)
         self._objects += what not in (What.LEAF, What.CONTAINER)
-        return node if what in (What.CONTAINER, What.OBJECT) else None
+        if what is What.ASKED:
+            self._name_groups(node)
+        return node if what in (What.CONTAINER, What.OBJECT) or own is not None else None
+
+    def _name_groups(self, node: Node) -> None:
+        if isinstance(getattr(node.value, "param_groups", None), list):
+            for name, value in groups_of("".join(node.path), node.value).items():
+                if self.names_of_theirs.setdefault(id(value), name) == name:
+                    self.theirs[name] = value
+
+    def _inner(self, owner: Node, inner: list[tuple[Path, Any]]) -> Iterator[Node]:
+        """Nodes of objects that are saved with their owner, and only searched."""
+        for parts, value in inner:
+            if self.is_theirs(value) or id(value) in self.nodes:
+                continue
+            path = (*owner.path, *parts)
+            owner.children.append((parts, value))
+            self.slots[path] = value
+            self.nodes[id(value)] = node = Node(value, What.OBJECT, path)
+            yield node
 
     def _add_flat(self, owner: Node, part: str, value: Any) -> None:
         path = (*owner.path, part)
@@ -207,6 +248,15 @@ class Graph:
             if node.what is What.ASKED and isinstance(getattr(node.value, "param_groups", None), list):
                 found |= groups_of("".join(node.path), node.value)
         return found
+
+
+def parts_of_optimizer(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Objects of an optimizer that another one may share."""
+    if isinstance(groups := getattr(value, "param_groups", None), list):
+        yield (".param_groups",), groups
+        yield from (((".param_groups", f"[{index}]"), group) for index, group in enumerate(groups))
+        if isinstance(state := getattr(value, "state", None), dict):
+            yield (".state",), state
 
 
 def groups_of(name: str, optimizer: Any) -> dict[str, Any]:

@@ -67,8 +67,15 @@ def is_constant(value: Any) -> bool:
         type(value) in SCALARS
         or type(value) is range
         or isinstance(value, (enum.Enum, pathlib.PurePath, np.generic))
+        or is_torchs_constant(value)
         or is_eager(value)
     )
+
+
+def is_torchs_constant(value: Any) -> bool:
+    """True for torch's names of a device or a number type."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.device, torch.dtype)
 
 
 def is_frozen(value: Any) -> bool:

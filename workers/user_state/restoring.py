@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tenuto.workers.user_state import kinds
 from tenuto.workers.user_state.begun import Begun, Names
 from tenuto.workers.user_state.decoding import HOLE, Decoder
-from tenuto.workers.user_state.graph import Graph, Path, Rules, What
+from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
 from tenuto.workers.user_state.kinds import KIND
 
 _MISFITS = (AttributeError, TypeError, LookupError, ValueError)
@@ -16,6 +17,17 @@ _GONE = object()
 _CONTENTS = frozenset(
     ("tensor", "array", "generator", "list", "dict", "ordered", "counter", "defaultdict", "set", "deque", "bytearray", "numbers")
 )
+
+
+def ask(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> set[Path]:
+    """Gives the objects that load their state themselves theirs; returns their paths."""
+    graph = Graph(roots, rules)
+    if not any(node.what is What.ASKED for node in graph.nodes.values()):
+        return set()
+    _point_to_theirs(graph, begun)
+    graph = Graph(roots, rules)
+    restoring = _Restoring(graph, Names(graph, begun).objects(), {**begun.named, **graph.named})
+    return {path for path, encoded in entries if restoring.ask(path, encoded)}
 
 
 def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
@@ -57,21 +69,35 @@ class _Restoring:
         theirs = {id(node.value) for node in graph.nodes.values() if node.what is What.THEIRS}
         self._decoder = Decoder(objects, named, frozenset(theirs | graph.names_of_theirs.keys()))
 
+    def ask(self, path: Path, encoded: Any) -> bool:
+        """Has an object load its state; False if this is no such object, or it does not take the state. Raises what it raises."""
+        existing = self._objects.get(path)
+        node = self._graph.nodes.get(id(existing)) if existing is not None else None
+        if node is None or node.what is not What.ASKED or not isinstance(encoded, dict) or encoded[KIND] not in _CONTENTS:
+            return False
+        state = self._decoder.decode(encoded)
+        with _same_groups(existing, self._shared(node)):
+            return node.asked.load_state_dict(state) is not False
+
+    def _shared(self, node: Node) -> set[int]:
+        """Ids of groups that are another optimizer's, too."""
+        own = f"{''.join(node.path)}'s "
+        named = self._graph.names_of_theirs
+        return {id(value) for _, value in parts_of_optimizer(node.value) if not named.get(id(value), own).startswith(own)}
+
     def put(self, path: Path, encoded: Any) -> bool:
         """Restores the content of an object, in place if possible; False if there is no place."""
         existing = self._objects.get(path)
         node = self._graph.nodes.get(id(existing)) if existing is not None else None
         if node is not None and node.what is What.THEIRS:
             return True  # of a checkpoint that held what others restore
+        if node is not None and node.what is What.ASKED:
+            return False  # it did not take its state
         try:
-            if node is not None and node.what is What.ASKED:
-                return node.asked.load_state_dict(self._decoder.decode(encoded)) is not False
             if node is not None and self._decoder.put_into(existing, encoded):
                 return True
             made = self._decoder.decode(encoded)
         except _MISFITS:
-            if node is not None and node.what is What.ASKED:
-                raise
             return False
         if existing is None:
             return set_at(self._objects, path, made)
@@ -104,6 +130,27 @@ class _Restoring:
         except (AttributeError, TypeError):
             return not hasattr(owner, path[-1][1:])
         return True
+
+
+@contextmanager
+def _same_groups(optimizer: Any, shared: set[int]) -> Iterator[None]:
+    """Context in which an optimizer that makes its groups anew keeps those that it has, which others may hold. `shared`: ids of
+    groups that already have their values, from another one."""
+    before = dict(parts_of_optimizer(optimizer))
+    yield
+    groups = before.get((".param_groups",))
+    if groups is None or len(optimizer.param_groups) != len(groups):
+        return
+    for have, now in zip(groups, optimizer.param_groups, strict=True):
+        if have is not now and id(have) not in shared:
+            have |= now
+    optimizer.param_groups = groups
+    state = before.get((".state",))
+    if state is not None and state is not optimizer.state:
+        new = dict(optimizer.state)
+        state.clear()
+        state.update(new)
+        optimizer.state = state
 
 
 def set_at(objects: Mapping[Path, Any], path: Path, value: Any) -> bool:

@@ -125,7 +125,11 @@ class Encoder:
     def _tensor(self, value: Any) -> Any:
         made = value.detach().clone() if self._copy else value.detach()
         encoded = {KIND: "tensor", "value": made, "device": str(value.device), "gradient": bool(value.requires_grad)}
-        return encoded | {"parameter": True} if type(value) is not sys.modules["torch"].Tensor else encoded
+        if type(value) is not sys.modules["torch"].Tensor:
+            encoded["parameter"] = True
+        if value.is_leaf and value.requires_grad and kinds.is_tensor(value.grad):
+            encoded["grad"] = value.grad.clone() if self._copy else value.grad
+        return encoded
 
     def _array(self, value: Any) -> Any:
         if value.dtype.hasobject or value.dtype.isbuiltin == 2:  # numbers of another library, such as bfloat16
@@ -147,6 +151,8 @@ class Encoder:
             return self._array(value)
         if isinstance(value, pathlib.PurePath):
             return {KIND: "path", "value": str(value)}
+        if kinds.is_torchs_constant(value):
+            return {KIND: f"torch's {type(value).__name__}", "value": str(value).removeprefix("torch.")}
         if type(value) is range:
             return {KIND: "range", "value": [value.start, value.stop, value.step]}
         return {KIND: "eager", "value": self._array(np.asarray(value.numpy()))}
