@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -161,6 +162,33 @@ class Origin(Model):
     """True: the seed in the configuration was drawn by a run without a cluster, and not chosen by a person."""
 
 
+VALIDATIONS_KEPT_MAX = 32
+"""Validations of one trial that go along with its checkpoint: some thousand trials share one event, and a search has at most ten
+or so rungs."""
+
+
+def hyperparameters_hash(hyperparameters: Mapping[str, Any]) -> str:
+    """The same for equal values, also where a store has written a number another way (1e20 as a whole number)."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        return value if isinstance(value, (bool, str)) or value is None else float(value) + 0.0
+
+    return hashlib.sha256(json.dumps(plain(hyperparameters), sort_keys=True).encode()).hexdigest()[:32]
+
+
+class RecordedValidation(Model):
+    """What a trial of an earlier experiment reached, in that experiment."""
+
+    length: int
+    """Length trained, in the unit of `searcher.max_length`."""
+    metric: float
+    """Its searcher metric; finite."""
+
+
 class TrialSource(Model):
     """Last checkpoint of a trial of an earlier experiment. The trial with the same number goes on from it."""
 
@@ -169,6 +197,17 @@ class TrialSource(Model):
     checkpoint_id: str
     location: str
     batches: int
+    validations: tuple[RecordedValidation, ...] = Field(
+        default=(), max_length=VALIDATIONS_KEPT_MAX, exclude_if=lambda value: not value
+    )
+    """The trial's validations up to the checkpoint, by rising length: what it counts by at the rungs that it has passed."""
+    hyperparameters_hash: str = Field(default="", exclude_if=lambda value: not value)
+    """`hyperparameters_hash` of the trial. Empty: it is not known."""
+
+    def is_of(self, trial_number: int, seed: int, hyperparameters: Mapping[str, Any]) -> bool:
+        """True if the trial with this number is the same one. A search that learns from its results may draw another."""
+        same = (self.trial_number, self.seed) == (trial_number, seed)
+        return same and self.hyperparameters_hash in ("", hyperparameters_hash(hyperparameters))
 
 
 class Parent(Model):
@@ -185,7 +224,7 @@ class Parent(Model):
     data: tuple[KnownData, ...] = Field(default=(), max_length=DATA_NAMES_MAX)
     """Data of the parent, so that a change since then is noticed."""
 
-    def source_of(self, trial_number: int, seed: int) -> TrialSource | None:
+    def source_of(self, trial_number: int, seed: int, hyperparameters: Mapping[str, Any]) -> TrialSource | None:
         """Source of the trial with this number; None if the search now draws another trial for it. A checkpoint made with
         other hyperparameters is no start."""
-        return next((item for item in self.sources if (item.trial_number, item.seed) == (trial_number, seed)), None)
+        return next((item for item in self.sources if item.is_of(trial_number, seed, hyperparameters)), None)

@@ -155,8 +155,9 @@ class _Decision:
                 self.wait(reached, trial)
             else:
                 self.emit(reached)
-        while not self.full and (stop := self.method.hopeless(self.now, trial.rung)) is not None:
-            self.emit(stop)
+        for rung in range(trial.rung - trial.passed, trial.rung + 1):
+            while not self.full and (stop := self.method.hopeless(self.now, rung)) is not None:
+                self.emit(stop)
 
     def fill(self) -> None:
         """Give each free place to a trial that waits, else to a new one."""

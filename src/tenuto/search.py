@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -140,7 +141,24 @@ class Told:
         return self.hear(event.data)
 
     def hear(self, data: EventData) -> list[Operation]:
-        """Like `tell`, for the payload of an event."""
+        """Like `tell`, for the payload of an event.
+
+        A trial may be further than a length that it is sent to: it goes on from a checkpoint of an earlier experiment. Then it
+        has reached that length, and nobody is asked to train to it: `on_validation` is called again, with its last validation.
+        """
+        decided, asked = [], deque(self._hear(data))
+        while asked:
+            operation = asked.popleft()
+            trial = self._search.trials.get(operation.trial) if isinstance(operation, Extend) else None
+            # Targets of a trial rise, so this ends.
+            if isinstance(operation, Extend) and trial is not None and trial.target < operation.length <= trial.length:
+                trial.target = operation.length
+                asked.extend(self._searcher.on_validation(trial) or ())
+            else:
+                decided.append(operation)
+        return decided
+
+    def _hear(self, data: EventData) -> list[Operation]:
         if isinstance(data, (ExperimentStarted, ExperimentTrialLimitsChanged)):
             return list(self._of_experiment(data) or ())
         trial_id = getattr(data, "trial_id", None)

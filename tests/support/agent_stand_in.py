@@ -202,6 +202,13 @@ def begins_with_weights(assignment: Assignment, report: CheckpointReport) -> Ass
     return assignment.model_copy(update={"trial_id": "2-1", "experiment_id": 2, "checkpoint": source})
 
 
+def goes_on_with(agent: AgentStandIn, report: CheckpointReport) -> AgentStandIn:
+    """The agent's trial is now that of another experiment, which goes on with the one that saved this checkpoint."""
+    changes = {"trial_id": "2-1", "allocation_id": "2-1-1", "experiment_id": 2, "checkpoint": source_of(report)}
+    agent.assignment = agent.assignment.model_copy(update=changes)
+    return agent
+
+
 class WorkerBench:
     """Runs real worker processes for one trial, allocation after allocation. Use as a context manager: kills what is left."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tenuto.schemas.events import EventData
@@ -14,6 +15,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.record import TrialSource
 from tests.support.search_world import Recorder, submitted
 
 NAN = math.nan
@@ -22,9 +24,9 @@ NAN = math.nan
 class Search:
     """Short words for inputs, and for what was decided: `+3` requested, `3>16` extended, `3|` paused, `3x` stopped."""
 
-    def __init__(self, _space: dict[str, Any] | None = None, **searcher: Any) -> None:
+    def __init__(self, _space: dict[str, Any] | None = None, _sources: Sequence[TrialSource] = (), **searcher: Any) -> None:
         self.recorder = Recorder()
-        self.decided = self.recorder.put(submitted(searcher, space=_space))
+        self.decided = self.recorder.put(submitted(searcher, space=_space, sources=_sources))
 
     def say(self, data: EventData) -> str:
         self.decided = self.recorder.put(data)

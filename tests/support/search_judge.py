@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
+from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.core import SearcherCore
@@ -23,7 +23,7 @@ CONSTRAINTS = {"dropout < 0.4": lambda h: h["dropout"] < 0.4, "model.layers + dr
 
 def broken(world: World, log: Iterable[Event]) -> list[str]:
     """Violations of the invariants of searches, judged from the events alone."""
-    judge = Judge(world.request.config)
+    judge = Judge(world.request)
     for event in log:
         judge.see(event)
     if log[-1].type == "ExperimentCompleted" and not judge.limited and judge.config.name != "pbt":
@@ -38,13 +38,17 @@ Place = tuple[int, int]
 class Judge:
     """Keeps its own, naive account of the search: every rung as a plain list of all scores."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config.searcher
+    def __init__(self, request: ExperimentSubmitted) -> None:
+        config, parent = request.config, request.parent
+        self.config: Any = config.searcher
+        self.earlier = {f"1-{item.trial_number}": item.validations for item in (parent.sources if parent else ())}
         method = method_for(self.config, config.hyperparameters)
         self.brackets, self.trials_max, self.concurrent_max = method.brackets, method.trials_max, method.concurrent_trials_max
         self.status: dict[str, str] = {}
         self.rung: dict[str, Place] = {}
         self.scores: dict[str, float] = {}
+        self.at: dict[str, int] = {}
+        """Length at the validation that counted last."""
         self.rungs: defaultdict[Place, list[tuple[float, int]]] = defaultdict(list)
         self.sent: Counter[Place] = Counter()
         self.limited = False
@@ -73,13 +77,21 @@ class Judge:
     def learn(self, data: Any) -> None:
         trial = getattr(data, "trial_id", "")
         if isinstance(data, ValidationReported) and self.status.get(trial) == "running":
-            place = self.rung[trial]
-            if data.length >= self.length(place):
-                value = data.metrics.get("loss", float("inf"))
-                sign = 1 if self.config.smaller_is_better else -1
-                self.scores[trial] = sign * value if isfinite(value) else float("inf")
-                self.status[trial] = "reached"
-                insort(self.rungs[place], self.key(trial))
+            while data.length >= self.length(self.rung[trial]):
+                bracket, index = self.rung[trial]
+                top = index + 1 == len(self.brackets[bracket].lengths)
+                self.scores[trial] = self.score(data.metrics.get("loss", float("inf")))
+                for item in () if top else self.earlier.get(trial, ()):
+                    if item.length >= self.length((bracket, index)):
+                        self.scores[trial] = self.score(item.metric)
+                        break
+                self.status[trial], self.at[trial] = "reached", data.length
+                insort(self.rungs[bracket, index], self.key(trial))
+                # One that is further already is at the next rung, too.
+                if top or data.length < self.length((bracket, index + 1)):
+                    break
+                self.rung[trial] = (bracket, index + 1)
+                self.sent[bracket, index + 1] += 1
         elif isinstance(data, ExperimentTrialLimitsChanged):
             self.limited = True
             self.trials_max = max(self.trials_max, data.max_trials or 0)
@@ -93,6 +105,9 @@ class Judge:
                 insort(self.rungs[self.rung[trial]], (float("inf"), int(trial.split("-")[1])))
             if self.status.get(trial) in ("running", "paused"):
                 self.status[trial] = "failing"
+
+    def score(self, value: float) -> float:
+        return (1 if self.config.smaller_is_better else -1) * value if isfinite(value) else float("inf")
 
     def judge(self, data: Any) -> None:
         trial = getattr(data, "trial_id", "")
@@ -144,7 +159,7 @@ class Judge:
             top = max(1, int(self.config.population_size * self.config.truncate_fraction))
             best = [number for _, number in rung[:top]]
             self.expect(int(parent.split("-")[1]) in best, f"{trial} is a copy of one that is not among the best")
-            self.expect(data.source_checkpoint_id == f"{parent}@{self.length(before)}", f"{trial} has another checkpoint")
+            self.expect(data.source_checkpoint_id == f"{parent}@{self.at[parent]}", f"{trial} has another checkpoint")
         self.status[trial], self.rung[trial] = "running", place
         self.sent[place] += 1
         self.expect(self.counted <= self.trials_max, "more trials than max_trials")
@@ -172,6 +187,11 @@ class Judge:
         if isinstance(self.config, PbtSearcher):
             replaced = max(1, int(self.config.population_size * self.config.truncate_fraction))
             top = max(1, len(rung) - replaced)
+        elif isinstance(self.config, (ShaSearcher, HyperbandSearcher)):
+            planned = self.brackets[place[0]].trials
+            for _ in range(place[1]):
+                planned = max(1, planned // self.config.divisor)
+            top = min(planned, len(rung)) // self.config.divisor
         else:
             top = len(rung) // self.config.divisor
         if stopping or isinstance(self.config, (ShaSearcher, HyperbandSearcher)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,9 @@ from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentS
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.ids import name_id
+from tenuto.schemas.record import Parent, RecordedValidation, TrialSource
 from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.methods.sampling import trial_seed
 
 SPACE = {
     "lr": {"type": "log", "minval": -4, "maxval": -1},
@@ -32,8 +34,13 @@ ENDS = {"ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
 
 
 def submitted(
-    searcher: dict[str, Any], experiment_id: int = 1, seed: int = 7, space: dict[str, Any] | None = None
+    searcher: dict[str, Any],
+    experiment_id: int = 1,
+    seed: int = 7,
+    space: dict[str, Any] | None = None,
+    sources: Sequence[TrialSource] = (),
 ) -> ExperimentSubmitted:
+    """`sources`: the experiment goes on with these trials of an earlier one."""
     base = {"metric": "loss", "max_length": {"epochs": 16}}
     config = ExperimentConfig.model_validate(
         {
@@ -44,8 +51,17 @@ def submitted(
         }
     )
     return ExperimentSubmitted(
-        experiment_id=experiment_id, config=config, seed=seed, context_hash="", context_size_bytes=0, user="u"
-    )
+        experiment_id=experiment_id, config=config, seed=seed, context_hash="", context_size_bytes=0, user="u",
+        parent=Parent(relation="continuation", experiment_id=99, sources=tuple(sources)) if sources else None,
+    )  # fmt: skip
+
+
+def source(number: int, length: int, *reached: tuple[int, float], seed: int = 7) -> TrialSource:
+    """The checkpoint of an earlier experiment's trial at `length`. `reached`: its validations there, as (length, metric)."""
+    return TrialSource(
+        trial_number=number, seed=trial_seed(seed, number), checkpoint_id=f"99-{number}-1-{length}", location="file:///c",
+        batches=length * 10, validations=tuple(RecordedValidation(length=at, metric=metric) for at, metric in reached),
+    )  # fmt: skip
 
 
 class Recorder:
@@ -120,6 +136,8 @@ class Worker:
     hyperparameters: dict[str, Any]
     target: int
     length: int = 0
+    validated: int | None = None
+    """Length at its last validation: at one length a worker validates once."""
     busy: bool = False
     wanted: bool = True
     stopped: bool = False
@@ -197,8 +215,12 @@ class World:
         for data in decided:
             if isinstance(data, TrialRequested):
                 worker = Worker(data.trial_id, data.trial_number, data.hyperparameters, data.target_length)
+                parent = self.request.parent
+                source = parent.source_of(data.trial_number, data.seed, data.hyperparameters) if parent else None
                 if data.source_checkpoint_id is not None:
                     worker.length = int(data.source_checkpoint_id.split("@")[1])
+                elif source is not None:
+                    worker.length = source.batches // 10
                 worker.refused = self.chance(self.faults.refuse)
                 self.workers[data.trial_id] = worker
                 self.queue.append(worker)
@@ -241,7 +263,7 @@ class World:
                 self.train(worker)
 
     def train(self, worker: Worker) -> None:
-        steps = worker.target - worker.length
+        steps = max(0, worker.target - worker.length)
         speed = self.random.uniform(0.5, 2.0)
         if self.chance(self.faults.early) and steps > 1:
             self.at(steps * speed / 2, lambda: self.validation(worker, worker.length) if worker.busy else None)
@@ -273,13 +295,14 @@ class World:
         )
 
     def reach(self, worker: Worker, target: int) -> EventData | None:
-        if not worker.busy or worker.target != target or worker.length >= target:
+        # As in the training loop: at its target or beyond it a worker validates, once, and waits for what the search says.
+        if not worker.busy or worker.target != target or (worker.length >= target and worker.validated == worker.length):
             return None
-        self.trained += target - worker.length
-        worker.length = target
+        self.trained += max(0, target - worker.length)
+        worker.length = worker.validated = max(target, worker.length)
         if self.request.config.searcher.name == "pbt":
             self.react(self.recorder.put(self.saved(worker)))
-        data = self.validation(worker, target)
+        data = self.validation(worker, worker.length)
         if self.chance(self.faults.repeat):
             self.at(self.random.random() * 3, lambda: data)
         return data

@@ -15,9 +15,9 @@ from tenuto.cli.origin import origin
 from tenuto.cli.overrides import read_overrides, with_overrides
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.reading import parse_config
-from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX
+from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX, VALIDATIONS_KEPT_MAX, TrialSource
 from tenuto.services.gateway.policies import derive
-from tenuto.services.gateway.policies.derive import OverrideError
+from tenuto.services.gateway.policies.derive import OverrideError, thinned, with_validations
 from tenuto.services.gateway.policies.results import (
     Saved,
     Validation,
@@ -206,3 +206,14 @@ def test_weights_decide_and_the_rest_is_shown() -> None:
     assert weights_equal(pairs) is True
     assert weights_equal(file_pairs([Saved(1, {"w.bin": "x"})], [Saved(1, {"w.bin": "y"})])) is False
     assert weights_equal(file_pairs(a, [])) is None
+
+
+def test_a_checkpoint_takes_along_what_its_trial_had_reached_by_then() -> None:
+    bare = TrialSource(trial_number=1, seed=1, checkpoint_id="7-1-1-80", location="file:///c", batches=80)
+    found = [(20, 2, 0.5), (25, 2, 0.4), (80, 8, 0.1), (90, 9, 0.3)]
+    kept = [(item.length, item.metric) for item in with_validations(bare, found).validations]
+    assert kept == [(2, 0.5), (8, 0.1)], "the first at a length, and none that the checkpoint does not have"
+    many = thinned(range(1, 5_001))
+    assert (len(many) <= VALIDATIONS_KEPT_MAX, many[0], many[-1]) == (True, 1, 5_000)
+    assert thinned([3, 4]) == [3, 4]
+    assert thinned(range(100))[0] <= 1

@@ -45,7 +45,7 @@ def test_single_runs_one_trial_and_completes() -> None:
     started, requested = search.decided
     assert isinstance(started, ExperimentStarted)
     assert started.method == "single"
-    assert started.rule_version == 5
+    assert started.rule_version == 6
     assert isinstance(requested, TrialRequested)
     assert requested.target_length == 16
     assert search.validate(1, 8, 0.5) == ""

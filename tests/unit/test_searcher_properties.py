@@ -12,7 +12,7 @@ from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.events.trial import TrialFinished
 from tenuto.services.searcher.core import SearcherCore
 from tests.support.search_judge import ACTOR, CONSTRAINTS, broken
-from tests.support.search_world import ENDS, SPACE, Faults, World, submitted
+from tests.support.search_world import ENDS, SPACE, Faults, World, source, submitted
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -83,9 +83,19 @@ FAULTS = st.builds(
     refuse=st.sampled_from([0.0, 0.0, 0.2]),
     limits_at=st.one_of(st.none(), st.none(), st.tuples(st.floats(0, 60), st.integers(1, 100), CONCURRENT)),
 )
+REACHED = st.lists(st.tuples(st.integers(1, 30), st.floats(0, 1)), max_size=4, unique_by=lambda item: item[0]).map(sorted)
+SOURCES = st.one_of(
+    st.just([]),
+    st.dictionaries(st.integers(1, 20), st.tuples(st.integers(1, 40), REACHED), max_size=12).map(
+        lambda found: [source(number, length, *reached) for number, (length, reached) in found.items()]
+    ),
+)
+"""Of an experiment that goes on with an earlier one: its checkpoints are anywhere, also beyond the full length."""
 WORLDS = st.builds(
     World,
-    request=SEARCHERS.map(lambda searcher: submitted(searcher, space=GRID if searcher["name"] == "grid" else None)),
+    request=st.tuples(SEARCHERS, SOURCES).map(
+        lambda made: submitted(made[0], space=GRID if made[0]["name"] == "grid" else None, sources=made[1])
+    ),
     seed=st.integers(0, 2**32),
     slots=st.integers(1, 8),
     faults=FAULTS,

@@ -76,6 +76,8 @@ class Checkpoints:
         """Time when the last one was begun, or else this process."""
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
         """(steps, metrics) of the validation at the position where the trial resumes."""
+        self.is_foreign = False
+        """True: the trial begins where one of an earlier experiment ended, or as a copy, and has no checkpoint of its own yet."""
         if self._source is not None:
             self._read(self._source)
         self._writer = CheckpointWriter(
@@ -204,11 +206,23 @@ class Checkpoints:
                 self._give_up(steps, failure)
                 return
             raise
+        self.is_foreign = False
         self._ids.add(position.checkpoint_id)
         self._saving[position.checkpoint_id] = Checkpoint(
             position.checkpoint_id, steps, json.loads(text), self._place.location_of(position.checkpoint_id)
         )
         self._store(position, filling, sharded)
+
+    def adopt(self) -> None:
+        """Stores another trial's checkpoint, from which this one begins, as this trial's own: it counts for this trial, so it
+        must be there as long as this trial is."""
+        latest = self.latest
+        if not self.is_foreign or latest is None:
+            return
+        with self.restore(all_ranks=True) as files, self.save(latest.steps, latest.metadata) as directory:
+            if self._session.gang is None or self._session.gang.leads:
+                ours = shutil.ignore_patterns(RECORD_FILE, METADATA_FILE)
+                shutil.copytree(files, directory, dirs_exist_ok=True, ignore=ours)
 
     def _report(self, report: CheckpointReport | DamageReport) -> None:
         self._session.reports.report("tracker", report)
@@ -293,6 +307,7 @@ class Checkpoints:
             does = "begins with the weights of" if source.weights_only else "resumes from"
             say(f"{does} checkpoint {source.checkpoint_id} at step {steps}")
         # The position and validation of another trial's checkpoint are not this trial's.
+        self.is_foreign = not source.weights_only and record.trial_id != self._session.assignment.trial_id
         if record.validation is not None and record.trial_id == self._session.assignment.trial_id:
             self.resumed_validation = (source.batches, record.validation)
 

@@ -8,16 +8,14 @@ import operator
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tenuto.schemas import reports
-from tenuto.schemas.config import Unit
 from tenuto.schemas.events.trial import Level
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
 from tenuto.workers.core_api.lengths import Lengths
+from tenuto.workers.core_api.operations import Operation, numbers_of
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.harness import determined_names, notifier
 from tenuto.workers.harness.errors import UserError
@@ -30,19 +28,6 @@ POINTS_MAX = 100
 """Points of training metrics that share a report: at most one report a second, or one per hundred points."""
 ALERT_CHARACTERS_MAX = 4_000
 """Most characters of an alert: it is a message to people, not a file."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A training that the search asks for: train until `steps` steps in all, validate there, report."""
-
-    steps: int
-    length: int
-    """The same length in the unit of `searcher.max_length`."""
-    unit: Unit
-
-    def __getattr__(self, name: str) -> Any:
-        raise determined_names.missing(determined_names.OPERATION, "operation", name)
 
 
 class Run:
@@ -79,8 +64,9 @@ class Run:
         """Position of the latest checkpoint that was begun."""
         self._closed = False
         self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
-        if self.checkpoint.latest is not None:
-            self.steps = self.checkpoint.latest.steps
+        self._begun_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
+        """Position at which this process began. It may be beyond the target: an earlier experiment's trial came so far."""
+        self.steps = self._begun_at
         self._repeat_validation = self.checkpoint.resumed_validation is not None
         if self.checkpoint.resumed_validation is not None:
             self.validated_at, self._validation = self.checkpoint.resumed_validation
@@ -136,16 +122,19 @@ class Run:
                 self._send_points()
                 box.wait_change(directive)  # the search is deciding
                 continue
-            yield Operation(target, directive.target_length, self._lengths.unit)
+            # A trial of an earlier experiment may be further: nobody is asked for fewer steps than there are.
+            steps = max(target, self._begun_at)
+            length = max(directive.target_length, self._schedule.length(steps))
+            yield Operation(steps, length, self._lengths.unit)
             if box.current.leave:
                 return
             if self.rank > 0:
-                self.validated_at = target  # what rank 0 reports counts
+                self.validated_at = steps  # what rank 0 reports counts
             if self.validated_at is None or self.validated_at < target:
                 raise UserError(
-                    f"the search asked to train until step {target}, but the body of `for operation in run.operations()` ended "
+                    f"the search asked to train until step {steps}, but the body of `for operation in run.operations()` ended "
                     f"{self._position()}. Train until operation.steps and call "
-                    f"run.report_validation({target}, {{{self.metric!r}: ...}}) there."
+                    f"run.report_validation({steps}, {{{self.metric!r}: ...}}) there."
                 )
 
     def _position(self) -> str:
@@ -154,8 +143,8 @@ class Run:
         return f"at step {self.steps}, last validated at step {self.validated_at}"
 
     def target_steps(self) -> int:
-        """Steps that the search wants this trial to reach now."""
-        return self._schedule.target_batches(self._session.box.current.target_length)
+        """Steps that the search wants this trial to reach now: never fewer than the checkpoint has that it began from."""
+        return max(self._begun_at, self._schedule.target_batches(self._session.box.current.target_length))
 
     @property
     def max_steps(self) -> int:
@@ -318,14 +307,7 @@ class Run:
             raise UserError(f"run.{what}: steps must be a whole number, not {steps!r}.") from None
         if position < 0:
             raise UserError(f"run.{what}: steps is {position}; steps count from 0.")
-        values: dict[str, float] = {}
-        for name, value in metrics.items():
-            try:
-                values[str(name)] = float(value)
-            except (TypeError, ValueError):
-                raise UserError(f"run.{what}: metric {name!r} is {value!r}; metrics are numbers.") from None
-        if why := reports.metrics_refusal(values):
-            raise UserError(f"run.{what}: {why}.")
+        values = numbers_of(what, metrics)
         self.steps = max(self.steps, position)
         self.checkpoint.loaded()
         return position, values

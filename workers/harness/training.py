@@ -133,12 +133,13 @@ class TrainingLoop:
 
     def _resume(self, source: SourceCheckpoint, directory: Path) -> None:
         record = load_checkpoint(self._trainer, source, directory, self._say)
-        if record is None:
+        if record is None or record.trial_id != self._assignment.trial_id:
+            # A checkpoint of another trial, from which this one begins: this trial has neither it nor its validation. What is
+            # best may be here, and the other experiment may be deleted.
             return
         self._saved_at = source.batches
-        if record.validation is not None and record.trial_id == self._assignment.trial_id:
+        if record.validation is not None:
             # The previous worker may have died between the two reports of that position; a repeated report changes nothing.
-            # A checkpoint of another trial, from which this one begins, has no validation of this trial.
             self._validation, self._validated_at = record.validation, source.batches
             self._report_validation(source.batches, record.validation)
 

@@ -50,7 +50,7 @@ def train(trainer: Trainer, run: Run) -> None:
     order = DataOrder(run, resumes=latest is not None and not latest.weights_only)
     make_loader = trainer.get_train_dataloader
     trainer.get_train_dataloader = lambda: order.attach(make_loader())  # type: ignore[method-assign]
-    callback = TenutoCallback(run, order)
+    callback = TenutoCallback(run, order, trainer)
     trainer.add_callback(callback)
     if latest is None:
         if callback.begin(0):
@@ -69,19 +69,24 @@ def train(trainer: Trainer, run: Run) -> None:
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
     """Callback that `train` adds to the Trainer."""
 
-    def __init__(self, run: Run, order: DataOrder) -> None:
-        self._run, self._order = run, order
+    def __init__(self, run: Run, order: DataOrder, trainer: Trainer) -> None:
+        self._run, self._order, self._trainer = run, order, trainer
         self._epoch: int | None = None
         self._operations = run.operations()
         self._target = 0
         self._leaving = False
+        self._mute = False
+        """True: an evaluation before the training, whose position the Trainer does not know."""
         self._held: dict[str, float] | None = None
         self._randomness: dict[str, Any] | None = None
 
     def begin(self, steps: int) -> bool:
         """Called before training, with the steps trained so far. False: there is nothing more to train."""
-        latest = self._run.checkpoint.latest
-        if latest is not None and not latest.weights_only and latest.metadata.get(VALIDATION_KEY) is not None:
+        checkpoints = self._run.checkpoint
+        latest = checkpoints.latest
+        # Another trial's counts for this one only where the search asks for no more than that.
+        own = latest is not None and not latest.weights_only and not checkpoints.is_foreign
+        if latest is not None and own and latest.metadata.get(VALIDATION_KEY) is not None:
             self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
         return self._advance(steps)
 
@@ -91,7 +96,27 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             self._target = operation.steps
             if operation.steps > steps:
                 return True
+            self._validate_here(steps)
         return False
+
+    def _validate_here(self, steps: int) -> None:
+        """The trial is there already, and this experiment does not know it: it left between the training and the validation, or
+        goes on with a trial of an earlier experiment."""
+        checkpoints = self._run.checkpoint
+        latest = checkpoints.latest
+        if latest is None or latest.steps != steps:
+            return  # the operation says what is missing
+        metrics = latest.metadata.get(VALIDATION_KEY)
+        if metrics is None:
+            with checkpoints.restore() as directory:
+                self._trainer._load_from_checkpoint(str(directory))
+            self._mute = True
+            try:
+                metrics = _numbers(self._trainer.evaluate())
+            finally:
+                self._mute = False
+        checkpoints.adopt()
+        self._run.report_validation(steps, metrics)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._run.checkpoint.loaded()
@@ -135,6 +160,8 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
+        if self._mute:
+            return
         metrics = {
             name: value for name, value in _numbers(logs).items() if not name.startswith((_SUMMARY_PREFIX, _EVALUATION_PREFIX))
         }
@@ -149,6 +176,8 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         metrics: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
+        if self._mute:
+            return
         self._held = _numbers(metrics)
         if self._randomness is not None:
             seeds.restore_random_state(self._randomness)

@@ -17,6 +17,7 @@ import inspect
 import pickle
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,15 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
     )
     latest = run.checkpoint.latest
     passes = Passes(run, resumes=latest is not None and not latest.weights_only)
-    callback = TenutoCallback(run, passes)
+
+    def validate(path: Path) -> dict[str, float]:
+        validation = {name: value for name, value in data.items() if name in ("val_dataloaders", "datamodule")}
+        if "val_dataloaders" in validation:
+            validation["dataloaders"] = validation.pop("val_dataloaders")
+        found = trainer.validate(module, **validation, ckpt_path=str(path), verbose=False, **_whole(trainer.validate))
+        return {name: float(value) for metrics in found for name, value in metrics.items()}
+
+    callback = TenutoCallback(run, passes, validate)
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     if not callback.begin():
         return
@@ -68,14 +77,17 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
     else:
         with run.checkpoint.restore() as directory:
             passes.set_epoch(data.get("train_dataloaders"), passes.epoch)
-            # The file contains more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
-            extra: dict[str, Any] = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
-            trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **extra)
+            trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **_whole(trainer.fit))
     if not callback.over:
         raise UserError(
             f"the search asks for {callback.target} steps, but Lightning's Trainer ended after {callback.steps}; set "
             "Trainer(max_epochs=-1): the search says how long to train."
         )
+
+
+def _whole(loads: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments for loading a whole file: the state of loops, optimizers and callbacks, in Lightning's own format."""
+    return {"weights_only": False} if "weights_only" in inspect.signature(loads).parameters else {}
 
 
 def _weights(path: Path) -> dict[str, torch.Tensor]:
@@ -125,14 +137,17 @@ def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dic
 class TenutoCallback(Callback):
     """Callback that `fit` adds to the Trainer."""
 
-    def __init__(self, run: Run, passes: Passes) -> None:
-        self._run, self._passes = run, passes
+    def __init__(self, run: Run, passes: Passes, validate: Callable[[Path], dict[str, float]]) -> None:
+        """`validate`: gives the metrics of a validation with the weights of a checkpoint's file."""
+        self._run, self._passes, self._validate = run, passes, validate
         latest = run.checkpoint.latest
         self.latest = latest if latest is not None and not latest.weights_only else None
         """Generators' states with which the trial goes on."""
         self._operations = run.operations()
         self.target = 0
         self.steps = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
+        self._mute = False
+        """True: a validation before the training."""
         self.over = False
         """True: the search wants no more, or the trial leaves its slots."""
         self._saved_at = self.steps
@@ -146,7 +161,9 @@ class TenutoCallback(Callback):
     def begin(self) -> bool:
         """Called before training. False: there is nothing to train."""
         latest = self.latest
-        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
+        # Another trial's counts for this one only where the search asks for no more than that.
+        own = latest is not None and not self._run.checkpoint.is_foreign
+        if latest is not None and own and latest.metadata.get(VALIDATION_KEY) is not None:
             self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
         return self._advance()
 
@@ -156,8 +173,26 @@ class TenutoCallback(Callback):
             self.target = operation.steps
             if operation.steps > self.steps:
                 return True
+            self._validate_here()
         self.over = True
         return False
+
+    def _validate_here(self) -> None:
+        """The trial is there already, and this experiment does not know it: it left between the training and the validation, or
+        goes on with a trial of an earlier experiment."""
+        checkpoints, latest = self._run.checkpoint, self.latest
+        if latest is None or latest.steps != self.steps:
+            return  # the operation says what is missing
+        metrics = latest.metadata.get(VALIDATION_KEY)
+        if metrics is None:
+            self._mute = True
+            try:
+                with checkpoints.restore() as directory:
+                    metrics = self._validate(directory / CHECKPOINT_FILE)
+            finally:
+                self._mute = False
+        checkpoints.adopt()
+        self._run.report_validation(self.steps, metrics)
 
     # Lightning's hooks, in their order.
 
@@ -197,7 +232,7 @@ class TenutoCallback(Callback):
         self._generators = seeds.random_state()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking:
+        if trainer.sanity_checking or self._mute:
             return
         self._put_back_checks(trainer)
         if self._generators is not None:

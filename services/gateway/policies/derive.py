@@ -4,8 +4,11 @@ result is validated like any configuration that is submitted."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from tenuto.schemas.record import VALIDATIONS_KEPT_MAX, RecordedValidation, TrialSource
 
 NAME_CHARACTERS_MAX = 256
 SEARCHER_FIELDS_KEPT = ("metric", "smaller_is_better", "max_length", "constraints", "source_checkpoint")
@@ -169,6 +172,23 @@ def continuation(
         "reproducibility": {**(config.get("reproducibility") or {}), "experiment_seed": experiment_seed},
     }
     return merged(seeded, overrides)
+
+
+def with_validations(source: TrialSource, found: Sequence[tuple[int, int, float]]) -> TrialSource:
+    """With what the trial had reached by its checkpoint. `found`: (batches, length, metric) of its validations, in order."""
+    reached = {length: metric for batches, length, metric in reversed(found) if batches <= source.batches}
+    kept = tuple(RecordedValidation(length=length, metric=reached[length]) for length in thinned(sorted(reached)))
+    return source.model_copy(update={"validations": kept})
+
+
+def thinned(lengths: Sequence[int]) -> list[int]:
+    """At most VALIDATIONS_KEPT_MAX of rising lengths, the first and the last among them. Rungs are a factor apart, so of many the
+    ones kept are about a factor apart, too."""
+    if len(lengths) <= VALIDATIONS_KEPT_MAX:
+        return list(lengths)
+    low, high = max(1, lengths[0]), lengths[-1]
+    marks = [low * (high / low) ** (step / (VALIDATIONS_KEPT_MAX - 1)) for step in range(VALIDATIONS_KEPT_MAX)]
+    return sorted({*(lengths[min(bisect_left(lengths, mark), len(lengths) - 1)] for mark in marks)})
 
 
 def _is_among(path: str, fields: Collection[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import version
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.schemas.metrics import usable_in_sql
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
-from tenuto.services.gateway.policies.pareto import Measured
 from tenuto.services.gateway.projections.event_search import EventSearch
 from tenuto.services.gateway.projections.experiment_search import EXPERIMENT, ExperimentLists
 from tenuto.services.gateway.projections.log_lines import LogLines
+from tenuto.services.gateway.projections.measurements import Measurements
 from tenuto.services.gateway.projections.metric_chunks import MetricChunks
 from tenuto.services.gateway.projections.pictures import Pictures
 from tenuto.services.gateway.projections.rows import Rows
@@ -68,7 +67,7 @@ Hidden = Set[str]
 """Workspaces of which nothing is shown."""
 
 
-class Views(ExperimentLists, LogLines, MetricChunks, Pictures, EventSearch):
+class Views(ExperimentLists, LogLines, MetricChunks, Pictures, EventSearch, Measurements):
     async def _told(self, query: str, *values: Any, columns: tuple[str, ...] = ("reason",)) -> list[dict[str, Any]]:
         """Rows that name a decision in each of these columns, with its sentence."""
         rows = await self._rows(query, *values)
@@ -170,24 +169,6 @@ class Views(ExperimentLists, LogLines, MetricChunks, Pictures, EventSearch):
             trial_number,
         )
         return rows[0]["length"] if rows else None
-
-    async def measured_in(self, experiment_id: int, metrics: Sequence[str]) -> list[Measured]:
-        """The last validation of each trial that has all these metrics as finite numbers, by trial. Only their values are read:
-        a validation may have a hundred others."""
-        rows = await self._rows(
-            """SELECT DISTINCT ON (trial_number) trial_number, length, goals.found
-               FROM trial_validations, LATERAL (
-                   SELECT array_agg((metrics ->> name)::float8 ORDER BY place) AS found
-                   FROM unnest($2::text[]) WITH ORDINALITY AS goal (name, place)
-                   WHERE CASE WHEN jsonb_typeof(metrics -> name) = 'number'
-                              THEN abs((metrics ->> name)::numeric) <= $3::float8::numeric ELSE false END) AS goals
-               WHERE experiment_id = $1 AND cardinality(goals.found) = cardinality($2)
-               ORDER BY trial_number, batches DESC""",
-            experiment_id,
-            list(metrics),
-            sys.float_info.max,
-        )
-        return [Measured(row["trial_number"], row["length"], tuple(row["found"])) for row in rows]
 
     async def trials_numbered(self, experiment_id: int, numbers: Sequence[int]) -> dict[int, TrialView]:
         query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"

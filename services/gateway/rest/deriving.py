@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.reading import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
+from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource, hyperparameters_hash
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.policies import derive
-from tenuto.services.gateway.policies.derive import OverrideError
+from tenuto.services.gateway.policies.derive import OverrideError, with_validations
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.views import CheckpointView, TrialView
 from tenuto.services.gateway.rest.comparing import Comparing
@@ -94,9 +94,13 @@ class Deriving:
         if not sources:
             raise Refused(f"Experiment {experiment_id} kept no checkpoint to go on from; `tenuto exp fork` starts it anew.")
         parent = await self._parent("continuation", experiment_id)
-        return self._derived(
-            submitted, raw, parent.model_copy(update={"sources": sources, "trusted_user": await self._trusted(sources)})
-        )
+        changes = {"sources": sources, "trusted_user": await self._trusted(sources)}
+        derived = self._derived(submitted, raw, parent.model_copy(update=changes))
+        if derived.config.searcher.max_length.unit == submitted.config.searcher.max_length.unit:
+            recorded = await self._views.recorded_validations(experiment_id)
+            kept = tuple(with_validations(source, recorded.get(source.trial_number, ())) for source in sources)
+            derived = replace(derived, parent=derived.parent.model_copy(update={"sources": kept}))
+        return derived
 
     async def _submitted(self, experiment_id: int) -> ExperimentSubmitted:
         submitted = await self._records.submitted(experiment_id)
@@ -132,7 +136,11 @@ class Deriving:
         found = []
         after = 0
         while page := await self._views.trials(experiment_id, after, SOURCES_MAX):
-            found += [_source(latest[trial.id], trial.number, trial.seed) for trial in page if trial.id in latest]
+            found += [
+                _source(latest[trial.id], trial.number, trial.seed, hyperparameters_hash(trial.hyperparameters))
+                for trial in page
+                if trial.id in latest
+            ]
             after = page[-1].number
         return tuple(found)
 
@@ -147,7 +155,7 @@ class Deriving:
                     "be reproduced."
                 )
             return _source(checkpoint, 1, trial.seed)
-        source = submitted.parent.source_of(trial.number, trial.seed) if submitted.parent else None
+        source = submitted.parent.source_of(trial.number, trial.seed, trial.hyperparameters) if submitted.parent else None
         return source.model_copy(update={"trial_number": 1}) if source else None
 
     async def _trusted(self, sources: tuple[TrialSource, ...]) -> str:
@@ -184,13 +192,14 @@ def _plain(submitted: ExperimentSubmitted) -> dict[str, Any]:
     return document
 
 
-def _source(checkpoint: CheckpointView, trial_number: int, seed: int) -> TrialSource:
+def _source(checkpoint: CheckpointView, trial_number: int, seed: int, digest: str = "") -> TrialSource:
     return TrialSource(
         trial_number=trial_number,
         seed=seed,
         checkpoint_id=checkpoint.id,
         location=checkpoint.location,
         batches=checkpoint.batches,
+        hyperparameters_hash=digest,
     )
 
 

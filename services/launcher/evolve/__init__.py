@@ -84,7 +84,7 @@ def _start_of(experiment: Experiment, data: TrialRequested) -> SourceCheckpoint 
     weights that every trial begins with."""
     if data.source_checkpoint_id:
         return experiment.checkpoints.get(data.source_checkpoint_id)
-    source = experiment.parent.source_of(data.trial_number, data.seed) if experiment.parent else None
+    source = experiment.parent.source_of(data.trial_number, data.seed, data.hyperparameters) if experiment.parent else None
     if source is not None:
         return SourceCheckpoint(
             checkpoint_id=source.checkpoint_id,

@@ -8,6 +8,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from immutables import Map
+
 from tenuto.kernel.folding import Folds
 from tenuto.schemas import ids
 from tenuto.schemas.events import EventData
@@ -70,7 +72,10 @@ def _submitted(experiment: Experiment | None, data: ExperimentSubmitted) -> Expe
         return experiment
     settings, space = data.config.searcher, Space(data.config.hyperparameters)
     plan = _plan(method_for(settings, space))
-    return Experiment(id=data.experiment_id, seed=data.seed, settings=settings, space=space, **plan)
+    experiment = Experiment(id=data.experiment_id, seed=data.seed, settings=settings, space=space, **plan)
+    sources = data.parent.sources if data.parent is not None and data.parent.relation == "continuation" else ()
+    earlier = {source.trial_number: source for source in sources if source.validations}
+    return experiment.changed(earlier=Map(earlier)) if earlier else experiment
 
 
 def _plan(method: Method) -> dict[str, Any]:
@@ -128,6 +133,9 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
     if experiment.remembers != "nothing":
         memory = memory.set(data.trial_number, json.dumps(data.hyperparameters, separators=(",", ":")))
     place = placed(experiment, data, index)
+    source = experiment.earlier.get(data.trial_number)
+    if source is not None and not source.is_of(data.trial_number, data.seed, data.hyperparameters):
+        experiment = experiment.changed(earlier=experiment.earlier.delete(data.trial_number))
     return experiment.with_trial(
         None,
         Trial(data.trial_number, index, "running", own_target=data.target_length if custom else None, place=place),

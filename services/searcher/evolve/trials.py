@@ -10,6 +10,7 @@ from tenuto.schemas.config.searchers import GridSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.services.searcher.evolve.places import vacated
+from tenuto.services.searcher.methods.versions import PASSES_RUNGS
 from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Asked, Experiment, Trial
 from tenuto.services.searcher.state.ranking import Rung
 
@@ -78,7 +79,8 @@ def extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Exper
         rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
     rung = trial.rung + 1
     rungs[rung] = rungs[rung].enter()
-    return experiment.with_trial(trial, trial.changed(rung=rung, status="running", score=None, place=None), rungs=tuple(rungs))
+    changed = trial.changed(rung=rung, status="running", score=None, place=None, passed=0)
+    return experiment.with_trial(trial, changed, rungs=tuple(rungs))
 
 
 def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
@@ -100,8 +102,8 @@ def validated(experiment: Experiment, trial: Trial, data: ValidationReported) ->
         score = sum([one for _, one in recent]) / len(recent) + 0.0
     reported = trial.changed(status="reported", score=score, recent=())
     if trial.own_target is not None:
-        return experiment.with_trial(trial, reported)
-    rungs = experiment.with_rung(trial.rung, _arrived(experiment, reported))
+        return experiment.with_trial(trial, _further(experiment, reported, data.length))
+    reported, rungs = arrived(experiment, reported, data.length)
     scores = experiment.scores_of(data.metrics)
     if scores is None:
         return experiment.with_trial(trial, reported, rungs=rungs)
@@ -116,10 +118,41 @@ def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple
     return (before if score is None else (*before, (batches, score)))[-most:]
 
 
-def _arrived(experiment: Experiment, trial: Trial) -> Rung:
-    """The trial's rung with the trial added for comparison."""
-    rung = experiment.rungs[trial.rung].arrive(trial.key)
-    return rung if trial.key is not None else _told(experiment, trial, rung)
+def _further(experiment: Experiment, trial: Trial, length: int) -> Trial:
+    """A trial without rungs that is further than it was asked to be: it is not asked for less than it has."""
+    assert trial.own_target is not None
+    if experiment.rule_version < PASSES_RUNGS or length <= trial.own_target:
+        return trial
+    return trial.changed(own_target=max(trial.own_target, min(length, experiment.settings.max_length.value)))
+
+
+def arrived(experiment: Experiment, trial: Trial, length: int) -> tuple[Trial, tuple[Rung, ...]]:
+    """The trial added for comparison at its rung, and at each later one that it has passed already: it goes on from a checkpoint
+    of an earlier experiment, or its code trains further than asked. Returns the trial at the last of these rungs, and all rungs.
+    `length`: its place."""
+    first = last = trial.rung
+    if experiment.rule_version >= PASSES_RUNGS:
+        while last < experiment.lasts[first] and experiment.lengths[last + 1] <= length:
+            last += 1
+    rungs, score = list(experiment.rungs), trial.score
+    for index in range(first, last + 1):
+        score = trial.score if experiment.is_top(index) else _score_at(experiment, trial, index)
+        rung = rungs[index] if index == first else rungs[index].enter()
+        rung = rung.arrive(None if score is None else (score, trial.number))
+        rungs[index] = rung if score is not None else _told(experiment, trial, rung)
+    if last > first:
+        trial = trial.changed(rung=last, place=None)
+    return trial.changed(score=score, passed=last - first), tuple(rungs)
+
+
+def _score_at(experiment: Experiment, trial: Trial, rung: int) -> float | None:
+    """What the trial counts by at a rung: what it reached there in the experiment that this one goes on with, where that is on
+    record; else the validation that was reported now."""
+    earlier = experiment.earlier.get(trial.number)
+    if earlier is None or experiment.rule_version < PASSES_RUNGS:
+        return trial.score
+    reached = (item.metric for item in earlier.validations if item.length >= experiment.lengths[rung])
+    return next((experiment.value_of(metric) for metric in reached), trial.score)
 
 
 def _told(experiment: Experiment, trial: Trial, rung: Rung) -> Rung:

@@ -25,6 +25,7 @@ from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStoppe
 from tenuto.schemas.sentences.rungs import PromotedOfAll, StoppedOfAll, WaitsForAll
 from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
+from tenuto.services.searcher.methods.versions import PASSES_RUNGS
 from tenuto.services.searcher.state import Experiment, Trial
 from tenuto.services.searcher.state.ladder import Bracket, hyperband_brackets, rung_lengths
 from tenuto.services.searcher.state.ranking import Key
@@ -108,14 +109,21 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
 
     def _places(self, experiment: Experiment, rung: int) -> int:
         """Number of further trials of a complete rung that go on."""
+        return self._goes_on(experiment, rung) - experiment.rungs[rung + 1].entered
+
+    def _goes_on(self, experiment: Experiment, rung: int) -> int:
+        """Number of trials of a complete rung that go on. Trials that were further already may be more than were planned for it:
+        they cost nothing here, but would at the next rung."""
         size = experiment.rungs[rung].size
-        return max(1, size // self.settings.divisor) - experiment.rungs[rung + 1].entered
+        if self.rule_version >= PASSES_RUNGS:
+            size = min(size, self._expected(experiment, rung)[0])
+        return max(1, size // self.settings.divisor)
 
     def _last_rank(self, experiment: Experiment, rung: int) -> int:
         """Of a complete rung: the rank (from 1) of the last trial that goes on."""
         here = experiment.rungs[rung]
         places = min(self._places(experiment, rung), len(here.waiting))
-        return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else max(1, here.size // self.settings.divisor)
+        return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else self._goes_on(experiment, rung)
 
     def _extended(self, experiment: Experiment, rung: int, key: Key) -> TrialExtended:
         why = PromotedOfAll(**self._numbers(experiment, rung, key, self._last_rank(experiment, rung)))

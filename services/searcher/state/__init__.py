@@ -12,6 +12,7 @@ from tenuto.schemas import ids
 from tenuto.schemas.config import Nsga2Searcher, Searcher
 from tenuto.schemas.config.length import Unit
 from tenuto.schemas.metrics import usable
+from tenuto.schemas.record import TrialSource
 from tenuto.services.searcher.state.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
@@ -83,6 +84,8 @@ class Trial:
     """Its place, if the method keeps places: set until the trial goes on, where number and rung do not determine it."""
     recent: tuple[tuple[int, float], ...] = ()
     """Its last validations on the way to its target, as (batches, score), if validations are averaged."""
+    passed: int = 0
+    """Rungs below its own at which its last validation counted, too, because it was further than it was asked to be."""
 
     def changed(self, **fields: Any) -> Trial:
         return copied(self, fields)
@@ -146,6 +149,9 @@ class Experiment:
     """True if another trial takes the place of one whose hyperparameters the model code refused."""
     keeps_places: bool = False
     """True if that is the same `Place`, not only the next number."""
+    earlier: Map[int, TrialSource] = Map()  # noqa: RUF009
+    """By trial number, what the trial reached in the experiment that this one goes on with. Of a trial that is asked for, only if
+    it is the same one."""
     vacant: tuple[Place, ...] = ()
     """Places that wait for another trial; they are filled before any new one."""
     replacements: int = 0
