@@ -7,15 +7,16 @@ its body.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from typing_extensions import TypedDict
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.events.run import Exit, Rendezvous
+from tenuto.schemas.events.run import Cause, Exit, Rendezvous
 from tenuto.schemas.events.trial import Damage, DataUse, LogMatch, ModelNotice, Progress, Save, Straggler, Validation
 from tenuto.schemas.record import EnvironmentRecord
+from tenuto.schemas.upcasters import cause_by_code
 
 # Message headers of every report.
 HEADER_AGENT = "Tenuto-Agent"
@@ -172,6 +173,15 @@ class WorkersExitedReport(Exit, PartReport):
     kind: Literal["workers_exited"] = "workers_exited"
     followed: bool = False
     """True: this part ended only because other parts of its gang ended."""
+    cause: Cause | None
+    """As in WorkersExited. Always written: agents of an older version, which may join a newer cluster, do not know it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_agents(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "cause" not in data:
+            return {**data, "cause": cause_by_code(data.get("exit_code"))}
+        return data
 
 
 class RendezvousReport(Rendezvous, PartReport):

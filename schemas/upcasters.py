@@ -16,9 +16,24 @@ def _experiment_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "config": {**config, "checkpoint_storage": named(config["checkpoint_storage"])}}
 
 
+_CAUSES = {82: "invalid_hyperparameters", 83: "followed", 84: "infrastructure", 85: "hung", 86: "will_repeat"}
+
+
+def cause_by_code(exit_code: object) -> str | None:
+    """Cause of an end in an event or an agent's report of an older version, which told it by the exit code."""
+    return _CAUSES.get(exit_code) if isinstance(exit_code, int) else None
+
+
+def _exit_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 has the cause. In version 1 it was the exit code, whoever had chosen it."""
+    return {**data, "cause": cause_by_code(data.get("exit_code"))}
+
+
 # (type, from version) -> function on the decoded payload that returns the payload of version + 1.
 UPCASTERS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("ExperimentSubmitted", 1): _experiment_submitted_1,
+    ("GangPartReported", 1): _exit_1,
+    ("WorkersExited", 1): _exit_1,
 }
 
 

@@ -1,5 +1,19 @@
-"""Constants about a worker's end, shared by the rank itself, its supervisor and its agent. Imports nothing."""
+"""A worker's end: how it is told, and constants, shared by the rank itself, its supervisor and its agent. Imports nothing of
+ours."""
 
+from typing import Literal
+
+Ending = Literal[
+    "finished", "preempted", "paused", "failed", "killed",
+    "invalid_hyperparameters", "will_repeat", "followed", "infrastructure", "hung",
+]  # fmt: skip
+"""How a run ends, as our harness or the supervisor of its gang tells it over the worker's channel. An exit code never says it:
+any program may end with any code.
+
+finished, preempted, paused: it left as it was told, or asks to be started again. failed: the user's code raised. killed: a rank
+died by a signal. The others are causes of `tenuto.schemas.events.run.Cause`."""
+ENDINGS: frozenset[str] = frozenset(Ending.__args__)  # type: ignore[attr-defined]
+LEFT_IN_ORDER: frozenset[str] = frozenset({"finished", "preempted", "paused"})
 ERROR_CHARACTERS_MAX = 8_000
 """Most characters of the error text for the user: the head of a long traceback is enough, and it is recorded."""
 STDERR_BYTES_READ = 16 * 1024
@@ -7,5 +21,9 @@ STDERR_LINES_SHOWN = 20
 """Last lines of standard error that are shown if a process left no error of its own."""
 SIGNAL_EXIT_BASE = 128
 """Exit code of a death by signal n is 128 + n, as in a shell."""
+EXITED, KILLED, REFUSED = "exited", "killed", "refused"
+"""Words behind the exit code in a run's exit file, from the parent of its worker: it ended by itself, died by a signal, or was
+never started, because the environment cannot run it."""
 ORDERLY = frozenset({0, 80, 81})
-"""Exit codes of workers that left as they were told."""
+"""Exit codes of workers that left as they were told; they are for people and for choices without consequences, such as a
+container that may serve the next run. What a run's end means is its `Ending`."""

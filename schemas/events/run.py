@@ -14,17 +14,21 @@ WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
 elsewhere (or the experiment is paused). paused: they left because the search paused the trial. failed: the user's code raised
 or exited non-zero. lost: they were killed by a signal, never started, or their agent is gone (infrastructure)."""
 
-EXIT_CODE_INVALID_HYPERPARAMETERS = 82
-"""Exit code of a worker whose model code refused its hyperparameters: a failure that a restart would not change."""
-EXIT_CODE_FOLLOWED = 83
-"""Exit code of a rank, or of an agent's part of a gang, that ended only because others did."""
-EXIT_CODE_INFRASTRUCTURE = 84
-"""Exit code of an agent's part of a gang that ended through no fault of the user's code: a link was cut."""
-EXIT_CODE_HUNG = 85
-"""Exit code of an agent's part of a gang with a rank that hung; machine or code may be the cause."""
+Cause = Literal["invalid_hyperparameters", "will_repeat", "followed", "infrastructure", "hung"]
+"""Cause of an end that our harness, the supervisor of a gang or the agent itself knows; no exit code of the user's program says
+it.
 
+invalid_hyperparameters: model code refused its hyperparameters, which a restart would not change. will_repeat: a failure that
+every start would meet: user code that cannot be imported, or a checkpoint that does not fit it. followed: a rank, or an agent's
+part of a gang, ended only because others did. infrastructure: an agent's part of a gang ended through no fault of the user's
+code: a link was cut. hung: a rank hung; machine or code may be the cause."""
+
+EXIT_CODE_INVALID_HYPERPARAMETERS = 82
+EXIT_CODE_FOLLOWED = 83
+EXIT_CODE_INFRASTRUCTURE = 84
+EXIT_CODE_HUNG = 85
 EXIT_CODE_WILL_REPEAT = 86
-"""Exit code of a worker whose failure would repeat: user code that cannot be imported, or a checkpoint that does not fit it."""
+"""Exit codes of our own processes that end for these causes. They are for people to read: nothing is concluded from them."""
 
 
 class Run(EventData):
@@ -60,9 +64,13 @@ class Exit(Model):
 
 @event("WorkersExited")
 class WorkersExited(Exit, Run):
+    VERSION: ClassVar[int] = 2
+
+    cause: Cause | None = Field(default=None, exclude_if=lambda value: value is None)
+    """None: the workers left in order, an error of the user's code, or an end from outside."""
     setbacks: int = Field(default=0, exclude_if=lambda value: value == 0)
-    """Number of failures and losses in a row, this one included, with nothing saved or validated between them. Recorded only
-    if a pause follows."""
+    """Number of ends in a row, this one included, with nothing new saved or validated between them: those that nobody asked for,
+    or those that the scheduler or the search did. Recorded only if a pause follows."""
     restart_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Earliest restart of the trial, in microseconds since 1970; RestartPauseEnded follows, unless the trial is over by then.
     None: no pause."""
@@ -78,6 +86,8 @@ class GangPartReported(Run):
     """Report of one agent about its part of a gang that spans several agents. WorkersStarted or WorkersExited follows when the
     last part has reported; a part that failed or was lost ends the others."""
 
+    VERSION: ClassVar[int] = 2
+
     agent_id: str
     step: Literal["started", "exited"]
     outcome: WorkersOutcome | None = None
@@ -85,6 +95,8 @@ class GangPartReported(Run):
     error: str | None = None
     followed: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: this part ended only because others did; the report of another part has the cause."""
+    cause: Cause | None = Field(default=None, exclude_if=lambda value: value is None)
+    """As in WorkersExited."""
 
 
 class Rendezvous(Model):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cworker.proto\x12\x10tenuto.worker.v1\"@\n\x0cHelloRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0b\n\x03pid\x18\x03 \x01(\x03\"\x80\x01\n\nHelloReply\x12\x12\n\nassignment\x18\x01 \x01(\x0c\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x19\n\x11\x63ontext_directory\x18\x03 \x01(\t\x12\x1c\n\x14\x63heckpoint_directory\x18\x04 \x01(\t\x12\x0e\n\x06stores\x18\x05 \x01(\x0c\"6\n\x06Report\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\"_\n\rReportRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12)\n\x07reports\x18\x03 \x03(\x0b\x32\x18.tenuto.worker.v1.Report\"$\n\x0bReportReply\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\"3\n\x0cWatchRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\"\xad\x01\n\tDirective\x12\x32\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\".tenuto.worker.v1.Directive.Action\x12\x15\n\rtarget_length\x18\x02 \x01(\x03\"U\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x07\n\x03RUN\x10\x01\x12\x0b\n\x07PREEMPT\x10\x02\x12\x08\n\x04STOP\x10\x03\x12\t\n\x05PAUSE\x10\x04\x12\x08\n\x04KILL\x10\x05\x32\xea\x01\n\x0f\x41gentForWorkers\x12\x45\n\x05Hello\x12\x1e.tenuto.worker.v1.HelloRequest\x1a\x1c.tenuto.worker.v1.HelloReply\x12H\n\x06Report\x12\x1f.tenuto.worker.v1.ReportRequest\x1a\x1d.tenuto.worker.v1.ReportReply\x12\x46\n\x05Watch\x12\x1e.tenuto.worker.v1.WatchRequest\x1a\x1b.tenuto.worker.v1.Directive0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cworker.proto\x12\x10tenuto.worker.v1\"@\n\x0cHelloRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0b\n\x03pid\x18\x03 \x01(\x03\"\x80\x01\n\nHelloReply\x12\x12\n\nassignment\x18\x01 \x01(\x0c\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x19\n\x11\x63ontext_directory\x18\x03 \x01(\t\x12\x1c\n\x14\x63heckpoint_directory\x18\x04 \x01(\t\x12\x0e\n\x06stores\x18\x05 \x01(\x0c\"6\n\x06Report\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\"_\n\rReportRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12)\n\x07reports\x18\x03 \x03(\x0b\x32\x18.tenuto.worker.v1.Report\"$\n\x0bReportReply\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\"3\n\x0cWatchRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\"\xad\x01\n\tDirective\x12\x32\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\".tenuto.worker.v1.Directive.Action\x12\x15\n\rtarget_length\x18\x02 \x01(\x03\"U\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x07\n\x03RUN\x10\x01\x12\x0b\n\x07PREEMPT\x10\x02\x12\x08\n\x04STOP\x10\x03\x12\t\n\x05PAUSE\x10\x04\x12\x08\n\x04KILL\x10\x05\"A\n\nEndRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0e\n\x06\x65nding\x18\x03 \x01(\t\"\n\n\x08\x45ndReply2\xab\x02\n\x0f\x41gentForWorkers\x12\x45\n\x05Hello\x12\x1e.tenuto.worker.v1.HelloRequest\x1a\x1c.tenuto.worker.v1.HelloReply\x12H\n\x06Report\x12\x1f.tenuto.worker.v1.ReportRequest\x1a\x1d.tenuto.worker.v1.ReportReply\x12\x46\n\x05Watch\x12\x1e.tenuto.worker.v1.WatchRequest\x1a\x1b.tenuto.worker.v1.Directive0\x01\x12?\n\x03\x45nd\x12\x1c.tenuto.worker.v1.EndRequest\x1a\x1a.tenuto.worker.v1.EndReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DIRECTIVE']._serialized_end=649
   _globals['_DIRECTIVE_ACTION']._serialized_start=564
   _globals['_DIRECTIVE_ACTION']._serialized_end=649
-  _globals['_AGENTFORWORKERS']._serialized_start=652
-  _globals['_AGENTFORWORKERS']._serialized_end=886
+  _globals['_ENDREQUEST']._serialized_start=651
+  _globals['_ENDREQUEST']._serialized_end=716
+  _globals['_ENDREPLY']._serialized_start=718
+  _globals['_ENDREPLY']._serialized_end=728
+  _globals['_AGENTFORWORKERS']._serialized_start=731
+  _globals['_AGENTFORWORKERS']._serialized_end=1030
 # @@protoc_insertion_point(module_scope)

@@ -86,3 +86,17 @@ class Directive(_message.Message):
     action: Directive.Action
     target_length: int
     def __init__(self, action: _Optional[_Union[Directive.Action, str]] = ..., target_length: _Optional[int] = ...) -> None: ...
+
+class EndRequest(_message.Message):
+    __slots__ = ("allocation_id", "rank", "ending")
+    ALLOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    allocation_id: str
+    rank: int
+    ending: str
+    def __init__(self, allocation_id: _Optional[str] = ..., rank: _Optional[int] = ..., ending: _Optional[str] = ...) -> None: ...
+
+class EndReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

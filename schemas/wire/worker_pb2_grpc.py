@@ -49,6 +49,11 @@ class AgentForWorkersStub:
                 request_serializer=worker__pb2.WatchRequest.SerializeToString,
                 response_deserializer=worker__pb2.Directive.FromString,
                 _registered_method=True)
+        self.End = channel.unary_unary(
+                '/tenuto.worker.v1.AgentForWorkers/End',
+                request_serializer=worker__pb2.EndRequest.SerializeToString,
+                response_deserializer=worker__pb2.EndReply.FromString,
+                _registered_method=True)
 
 
 class AgentForWorkersServicer:
@@ -75,6 +80,14 @@ class AgentForWorkersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def End(self, request, context):
+        """How this run ends, in the last call before its end. Acknowledged when it is on the agent's disk; the first word counts. An exit
+        code alone means nothing, since any program may end with any.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentForWorkersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +105,11 @@ def add_AgentForWorkersServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=worker__pb2.WatchRequest.FromString,
                     response_serializer=worker__pb2.Directive.SerializeToString,
+            ),
+            'End': grpc.unary_unary_rpc_method_handler(
+                    servicer.End,
+                    request_deserializer=worker__pb2.EndRequest.FromString,
+                    response_serializer=worker__pb2.EndReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +193,33 @@ class AgentForWorkers:
             '/tenuto.worker.v1.AgentForWorkers/Watch',
             worker__pb2.WatchRequest.SerializeToString,
             worker__pb2.Directive.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def End(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenuto.worker.v1.AgentForWorkers/End',
+            worker__pb2.EndRequest.SerializeToString,
+            worker__pb2.EndReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,7 +17,9 @@ from tenuto.services.launcher.state import State
 
 class LauncherCore(FoldedCore[State]):
     name = "launcher"
-    rule_version = 2
+    rule_version = 3
+    """3: whatever ends without progress pauses before it starts again, and a checkpoint at the place of the last is no
+    progress."""
     folds = FOLDS
     codec = Codec(State, state.derive)
 

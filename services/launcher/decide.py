@@ -16,7 +16,7 @@ from tenuto.schemas.events.pool import AllocationGranted, CapacityWanted
 from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
 from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
-    EXIT_CODE_INVALID_HYPERPARAMETERS,
+    Cause,
     GangPartReported,
     GangRendezvousOpened,
     RestartPauseEnded,
@@ -28,15 +28,17 @@ from tenuto.schemas.events.run import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, LookAtNodes, RecordHeartbeat, RecordReport, TickNodes
-from tenuto.services.launcher.policies.leaving import says_it_ends
+from tenuto.services.launcher.policies.leaving import says_it_ends, was_asked
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
 from tenuto.services.launcher.policies.provisioning.looks import agents_lost
-from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
+from tenuto.services.launcher.policies.restarts import after, pause_of
 from tenuto.services.launcher.state import Allocation, Part, State
 
 OFFERED = tuple(Offer.model_fields)
 """Fields of an agent's offer. If one of them changes, the agent joins again."""
+BROKEN = ("failed", "lost")
+"""Outcomes of a part that ends the others."""
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
@@ -55,11 +57,13 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
 def _with_pause(state: State, data: EventData, time_us: int) -> EventData:
     """The exit with how long its trial waits before it starts again."""
     trial = state.trial(data.trial_id) if isinstance(data, WorkersExited) else None
-    if trial is None or not isinstance(data, WorkersExited) or data.outcome not in SETBACKS or trial.phase == "stopped":
+    if trial is None or not isinstance(data, WorkersExited) or data.outcome == "finished" or trial.phase == "stopped":
         return data
-    setbacks = setbacks_after(trial.setbacks, data.outcome, advanced=state.allocations[data.allocation_id].advanced)
-    pause = pause_seconds(setbacks)
-    if not pause or data.exit_code == EXIT_CODE_INVALID_HYPERPARAMETERS:  # which starting again does not change
+    allocation = state.allocations[data.allocation_id]
+    asked = was_asked(trial, allocation)
+    standstill = after(trial.standstill, data.outcome, asked=asked, advanced=allocation.advanced)
+    setbacks, pause = pause_of(standstill, data.outcome, asked=asked)
+    if not pause or data.cause == "invalid_hyperparameters":  # which starting again does not change
         return data
     return data.model_copy(update={"setbacks": setbacks, "restart_at_us": time_us + round(pause * 1e6)})
 
@@ -124,7 +128,9 @@ def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
     if allocation is None or part is None or not part.running:
         return ()
     if isinstance(report, WorkersExitedReport):
-        return _part_exited(state, allocation, part, report.outcome, report.exit_code, report.error, followed=report.followed)
+        return _part_exited(
+            state, allocation, part, report.outcome, report.exit_code, report.error, report.cause, followed=report.followed
+        )
     if isinstance(report, RendezvousReport):
         return _rendezvous(allocation, part, report)
     agent_ids = tuple(item.agent_id for item in allocation.parts)
@@ -204,21 +210,22 @@ def _part_exited(
     outcome: WorkersOutcome,
     exit_code: int | None,
     error: str | None,
+    cause: Cause | None = None,
     *,
     followed: bool = False,
 ) -> list[EventData]:
     outcome, error = _judge(state, allocation, outcome, exit_code, error)
-    gone = replace(part, outcome=outcome, exit_code=exit_code, error=error)
+    gone = replace(part, outcome=outcome, exit_code=exit_code, error=error, cause=cause if outcome in BROKEN else None)
     others = [item for item in allocation.parts if item.agent_id != part.agent_id]
     if any(item.running for item in others):
         return [_part_event(allocation, gone, "exited", followed=followed)]
     # The part that broke first speaks for all; the others only followed it.
     first = allocation.part(allocation.first_exit) if allocation.first_exit else None
-    if first is not None and allocation.first_followed and outcome in ("failed", "lost") and not followed:
+    if first is not None and allocation.first_followed and outcome in BROKEN and not followed:
         first = None
     told = first or gone
     assert told.outcome is not None
-    return [_whole(allocation, told.outcome, told.error, told.exit_code)]
+    return [_whole(allocation, told.outcome, told.error, told.exit_code, told.cause)]
 
 
 def _judge(
@@ -250,11 +257,16 @@ def _part_event(allocation: Allocation, part: Part, step: str, *, followed: bool
         exit_code=part.exit_code,
         error=part.error,
         followed=followed,
+        cause=part.cause,
     )
 
 
 def _whole(
-    allocation: Allocation, outcome: WorkersOutcome, error: str | None = None, exit_code: int | None = None
+    allocation: Allocation,
+    outcome: WorkersOutcome,
+    error: str | None = None,
+    exit_code: int | None = None,
+    cause: Cause | None = None,
 ) -> WorkersExited:
     return WorkersExited(
         allocation_id=allocation.allocation_id,
@@ -262,4 +274,5 @@ def _whole(
         outcome=outcome,
         exit_code=exit_code,
         error=error,
+        cause=cause,
     )

@@ -8,7 +8,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationReleased
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT, WorkersExited
+from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDamaged,
@@ -41,16 +41,9 @@ from tenuto.schemas.reports import (
 from tenuto.schemas.sentences.reports import NoSuchTrial, NotCurrent, OtherTrial, Released
 from tenuto.schemas.sentences.rules import Numbers
 from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.policies import giving_up
 from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
-
-DEATHS_MAX = 5
-"""Restarts after deaths in a row that brought nothing (no checkpoint, no validation): workers that died by a signal, or a rank
-that hung. They are free as long as the trial gets on; but code that dies each time (out of memory) must not restart for ever.
-Where the user's `max_restarts` is more, so many."""
-LOSSES_MAX = 100
-"""The same for losses of any kind. An agent that is gone or a network that is down is nobody's fault and ends by itself, so a
-trial outlasts a night of it: with the pauses between restarts (at most five minutes) that is more than eight hours."""
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
@@ -177,32 +170,20 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     trial = experiment.trials.get(data.trial_id) if experiment else None
     if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.stopped or trial.failed:
         return ()
-    if data.outcome == "failed":
-        error = data.error or f"the worker exited with code {data.exit_code}"
-        if data.exit_code == EXIT_CODE_INVALID_HYPERPARAMETERS:
-            return [_failed(trial, data, error, final=True, invalid_hyperparameters=True)]
-        final = trial.failures > experiment.max_restarts or data.exit_code == EXIT_CODE_WILL_REPEAT
-        return [_failed(trial, data, error, final)]
-    dies = trial.deaths > max(DEATHS_MAX, experiment.max_restarts)
-    if data.outcome == "lost" and (dies or trial.losses > LOSSES_MAX):
-        cause = data.error or "its processes were killed or its agent went away"
-        hint = ". Look for what kills them, such as too little memory." if dies else ""
-        error = (
-            f"the trial's workers were lost {trial.losses} times in a row without a checkpoint or a validation between; "
-            f"the last time: {cause}{hint}"
-        )
-        return [_failed(trial, data, error, final=True)]
-    return ()
+    given_up = giving_up.verdict(trial.ends, data, experiment.max_restarts)
+    if given_up is not None:
+        return [_failed(trial, data, given_up, final=True)]
+    return [_failed(trial, data, giving_up.error_of(data), final=False)] if data.outcome == "failed" else ()
 
 
-def _failed(trial: Trial, data: WorkersExited, error: str, final: bool, *, invalid_hyperparameters: bool = False) -> TrialFailed:
+def _failed(trial: Trial, data: WorkersExited, error: str, *, final: bool) -> TrialFailed:
     return TrialFailed(
         trial_id=trial.trial_id,
         allocation_id=data.allocation_id,
         error=error,
-        failures=trial.failures,
+        failures=trial.ends.failures,
         final=final,
-        invalid_hyperparameters=invalid_hyperparameters,
+        invalid_hyperparameters=data.outcome == "failed" and data.cause == "invalid_hyperparameters",
     )
 
 

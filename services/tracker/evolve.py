@@ -10,7 +10,7 @@ from tenuto.kernel.folding import Folds, unchanged
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased, Pool
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersExited
+from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDamaged,
@@ -24,11 +24,10 @@ from tenuto.schemas.events.trial import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.replacing import replaced
+from tenuto.services.tracker.policies import giving_up
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
-BLAMELESS_EXITS = (None, EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE)
-"""Codes of losses that no code of the user's can be to blame for: an agent is gone, a link was cut."""
 EVENTS_OF_POOLS: tuple[type[EventData], ...] = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, Pool))
 
 
@@ -158,11 +157,7 @@ def _released(_: Experiment, trial: Trial, data: AllocationReleased) -> Trial:
 def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
     if data.allocation_id != trial.allocation_id or trial.exited:
         return trial
-    if data.outcome == "lost":
-        # A checkpoint or validation since the grant means that the losses before are not in a row with this one.
-        losses, deaths = (0, 0) if trial.advanced else (trial.losses, trial.deaths)
-        return replaced(trial, exited=True, losses=losses + 1, deaths=deaths + (data.exit_code not in BLAMELESS_EXITS))
-    return replaced(trial, exited=True, losses=0, deaths=0, failures=trial.failures + (data.outcome == "failed"))
+    return replaced(trial, exited=True, ends=giving_up.after(trial.ends, data, advanced=trial.advanced))
 
 
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Trial:
@@ -181,7 +176,7 @@ def _saved(state: State, data: CheckpointSaved) -> State:
         _reached(trial, data.batches, data.length),
         checkpoints=(*trial.checkpoints, Checkpoint(data.checkpoint_id, data.batches, data.length)),
         kept=trial.kept.set(data.checkpoint_id, True),
-        advanced=True,
+        advanced=trial.advanced or not trial.checkpoints or data.batches > trial.checkpoints[-1].batches,
         source=None,
     )
     # With the trial as it was: `saved` has lost the source that is given back here.

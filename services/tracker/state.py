@@ -14,6 +14,7 @@ from immutables import Map
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.replacing import replaced
+from tenuto.services.tracker.policies.giving_up import Ends
 
 ENVIRONMENTS_MAX = 100
 """Environments of one experiment that are written out once; further ones are written out each time."""
@@ -51,14 +52,10 @@ class Trial:
     """True once a final TrialFailed is recorded."""
     exited: bool = False
     """The current allocation's workers have left."""
-    failures: int = 0
-    """Exits by errors of the user's code."""
-    losses: int = 0
-    """Exits by infrastructure, one after the other, with nothing saved or validated between them."""
-    deaths: int = 0
-    """Number of `losses` in which processes died by a signal or hung: the user's code may be the cause."""
+    ends: Ends = field(default_factory=Ends)
+    """Ends of its workers, as far as they count."""
     advanced: bool = False
-    """The current allocation has saved a checkpoint or validated."""
+    """The current allocation has saved a checkpoint behind the one before it, or validated."""
     batches: int = 0
     length: int = 0
     """The furthest point that was ever reported."""
@@ -153,6 +150,6 @@ def check(state: State) -> None:
             )
             assert trial.batches >= max((checkpoint.batches for checkpoint in trial.checkpoints), default=0)
             assert set(trial.damaged) <= set(ids)
-            assert trial.failures >= 0
-            assert 0 <= trial.deaths <= trial.losses
+            assert 0 <= trial.ends.deaths <= trial.ends.fruitless
+            assert trial.ends.failures >= 0
             assert not (trial.exited and trial.allocation_id is None)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -19,79 +16,22 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.process import is_alive
-from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.settings import Settings
-from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
-from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
-from tenuto.workers.agent.runtimes.private_directories import short_directory
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked
-from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, ControlPlane, agent_settings, make_assignment, make_context
+from tests.support.agent_bench import Bench, agent_bench
+from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, make_assignment
 
-SUPPORT = Path(__file__).parents[1] / "support"
-COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
-
-
-@dataclass
-class Bench:
-    settings: Settings
-    control: ControlPlane
-    context: str
-    start: Callable[[], object]
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.settings.agent_directory)
-
-    def workers(self, allocation_id: str) -> list[psutil.Process]:
-        """The python processes of a run, not its shell."""
-        found = []
-        for pid, owner in marked(self.directory).items():
-            with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                if owner == allocation_id and "fake_worker.py" in " ".join(process.cmdline()) and "sh" not in process.name():
-                    found.append(process)
-        return found
-
-
-class Agent:
-    """An agent in this process; `drop` lets go of it as a crash would, `end` stops it in order."""
-
-    def __init__(self, app: AgentApp, running: asyncio.Task[None]) -> None:
-        self.app, self.running = app, running
-
-    async def drop(self) -> None:
-        await stop_task(self.running)
-        await self.app.close()
+RUN_AGENT = Path(__file__).parents[1] / "support" / "run_agent.py"
 
 
 @pytest.fixture
 async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
-    settings = agent_settings(nats.url, tmp_path, cpu_slots=2, preempt_grace_seconds_max=20.0)
-    context = make_context(tmp_path / "shared")
-    control = ControlPlane(settings)
-    await control.start()
-    started: list[Agent] = []
-
-    async def start(**changes: object) -> Agent:
-        app = AgentApp(replace(settings, **changes), SystemClock(), command=COMMAND)  # type: ignore[arg-type]
-        await app.open()
-        agent = Agent(app, asyncio.create_task(app.run()))
-        started.append(agent)
-        return agent
-
-    yield Bench(settings, control, context, start)
-    for agent in started:
-        await agent.drop()
-    await control.stop()
-    for pid in marked(tmp_path / "agent"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(short_directory(tmp_path / "agent"), ignore_errors=True)
+    async with agent_bench(nats, tmp_path) as opened:
+        yield opened
 
 
 async def test_an_agent_whose_event_loop_is_busy_is_alive(bench: Bench) -> None:
@@ -320,7 +260,7 @@ async def test_killed_and_told_to_stop_as_a_process(bench: Bench) -> None:
     assert RUN_VARIABLE not in environment
 
     async def start() -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(sys.executable, str(SUPPORT / "run_agent.py"), env=environment)
+        return await asyncio.create_subprocess_exec(sys.executable, str(RUN_AGENT), env=environment)
 
     first = await start()
     await control.until(lambda: control.heartbeats)

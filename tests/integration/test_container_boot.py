@@ -39,7 +39,7 @@ def test_what_stops_a_container_reaches_its_worker(tmp_path: Path) -> None:
             _wait_for(tmp_path / "stdout", "ready\n", outer)
             [first] = psutil.Process(outer.pid).children()
             first.terminate()
-            _wait_for(tmp_path / "exit_file", "80\n", outer)
+            _wait_for(tmp_path / "exit_file", "80 exited\n", outer)
             assert outer.wait(WAIT_SECONDS_MAX) == 80
         finally:
             outer.kill()

@@ -11,6 +11,7 @@ from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CO
 from tests.support.agent_stand_in import WorkerBench
 from tests.support.core_api_scripts import SCRIPTS, config, fail, script
 from tests.support.reactions import stop_at
+from tests.support.warm_starts import WarmProcess
 
 
 @pytest.fixture
@@ -30,6 +31,17 @@ def test_a_script_without_init_is_told_so_at_once(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         assert run.wait() == 1
         assert "ended without calling tenuto.init()" in agent.error_file.read_text()
+
+
+@pytest.mark.parametrize("code", [0, 80, 82, 137])
+def test_a_script_that_ends_its_process_tells_nothing_whatever_the_code(tmp_path: Path, code: int) -> None:
+    with script(tmp_path, f"import os, tenuto\nwith tenuto.init() as run:\n    os._exit({code})\n") as bench:
+        agent = bench.agent(1)
+        run = bench.start(agent)
+        run.wait()
+        assert agent.endings == [], run.output()
+        assert isinstance(run.process, WarmProcess)
+        assert run.process.exit_file.read_text() == f"{code} exited\n", "no signal, although 137 looks like one"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.gang_bench import GangBench, preempt_when_held
 from tests.support.reactions import stop_at
 
@@ -53,6 +55,37 @@ def test_ranks_that_end_before_the_search_has_decided_are_not_waited_for(tmp_pat
             time.sleep(0.02)  # the end of a process that is not ours sets no event
         agent.direct("stop")
         assert run.wait() == 0, run.output()
+
+
+@pytest.mark.parametrize("code", [0, 80, 83])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_ends_its_process_has_failed_whatever_the_code(tmp_path: Path, rank: int, code: int) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "train.py").write_text(
+        f"import os, threading, tenuto\nwith tenuto.init() as run:\n    if run.rank == {rank}:\n        os._exit({code})\n"
+        "    threading.Event().wait()\n"
+    )
+    with GangBench(tmp_path / "gang", context, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 30)
+        assert run.wait() == code, run.output()
+        assert agent.endings == ["failed"]
+        assert run.error.startswith(f"rank {rank} of 2 on agent first exited with code {code}, and told nothing of its end.")
+
+
+def test_the_parts_of_a_gang_tell_their_agents_what_each_knows(tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "train.py").write_text(
+        "import threading, tenuto\nwith tenuto.init() as run:\n    if run.rank == 1:\n"
+        "        raise tenuto.InvalidHyperparameters('x')\n"
+        "    threading.Event().wait()\n"
+    )
+    with GangBench(tmp_path / "gang", context, CONFIG, {}) as bench:
+        agent, runs = bench.gang(1, 30, nodes=2)
+        for run in runs:
+            run.wait()
+        assert sorted(agent.endings) == ["followed", "invalid_hyperparameters"], "\n".join(run.output() for run in runs)
 
 
 def test_ranks_that_start_cold(tmp_path: Path) -> None:

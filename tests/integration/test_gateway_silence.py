@@ -89,6 +89,6 @@ async def test_a_pause_before_the_next_start_shows_until_it_ends(world: World) -
     await world.record(exited, released("1-1-1"))
     found = await trial(world)
     assert (found["setbacks"], found["restart_at_us"], found["silent_seconds"]) == (4, 1_800_000_000_000_000, None)
-    assert "after 4 failures or losses in a row" in dict(presence(found))["starts again"]
+    assert "after 4 starts in a row with nothing new saved or validated" in dict(presence(found))["starts again"]
     await world.record(RestartPauseEnded(allocation_id="1-1-1", trial_id="1-1"))
     assert (await trial(world))["restart_at_us"] is None

@@ -64,6 +64,7 @@ def test_waits_at_its_target_until_told_to_leave(trial: WorkerBench, action: str
     agent.direct(action)
     assert run.wait() == code, run.output()
     assert len(agent.checkpoints()) == 1, "what was saved at the target is not saved again"
+    assert agent.endings == {"pause": ["paused"], "preempt": ["preempted"], "stop": ["finished"], "kill": []}[action]
 
 
 def test_goes_on_when_its_target_is_extended(trial: WorkerBench) -> None:
@@ -179,6 +180,7 @@ def test_hyperparameters_that_the_code_refuses_have_an_exit_code_of_their_own(tr
     agent = trial.agent(2)
     run = trial.start(agent, TEST_INVALID_AT="0")
     assert run.wait() == EXIT_CODE_INVALID_HYPERPARAMETERS, run.output()
+    assert agent.endings == ["invalid_hyperparameters"]
     assert agent.error_file.read_text().startswith("model_def.py:")
     assert "the model is too wide" in agent.error_file.read_text()
 

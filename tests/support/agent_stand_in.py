@@ -60,6 +60,8 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     """Reports of environment and data, one of each per start of the worker."""
     metrics: list[MetricsReport] = field(default_factory=list)
     logs: list[LogsReport] = field(default_factory=list)
+    endings: list[str] = field(default_factory=list)
+    """How workers, or supervisors of gangs, told that they end."""
     problems: list[str] = field(default_factory=list)
     delivered: pb.Directive | None = None
     """The last directive written to the worker's stream."""
@@ -161,6 +163,13 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
         directive = self.react(report)
         if directive is not None:
             self.directive = directive
+
+    def End(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._check(request, context)
+        with self.changed:
+            self.endings.append(request.ending)
+            self.changed.notify_all()
+        return pb.EndReply()
 
     def Watch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         self._check(request, context)

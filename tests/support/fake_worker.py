@@ -3,8 +3,10 @@
 train     report a checkpoint and a validation at each target, leave when told
 crash     write the error file and exit with 1
 vanish    exit with 7 without a word
+bare      exit with `code` without a word
 killed    die by SIGKILL
 stubborn  ignore every directive
+lingers   tell its end, and leave with 7 when a file is there
 helper    start a process in a session of its own that outlives the worker, then behave like `train`
 """
 
@@ -47,6 +49,8 @@ def main() -> int:
     if mode == "vanish":
         print("something bad", file=sys.stderr)
         return 7
+    if mode == "bare":
+        os._exit(int(assignment.hyperparameters["code"]))
     if mode == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if mode == "helper":
@@ -61,7 +65,15 @@ def main() -> int:
         name = pb.Directive.Action.Name(directive.action)
         if name in ("STOP", "PREEMPT", "PAUSE"):
             print(f"leaving: {name}", flush=True)
-            return {"STOP": 0, "PREEMPT": 80, "PAUSE": 81}[name]
+            code, ending = {"STOP": (0, "finished"), "PREEMPT": (80, "preempted"), "PAUSE": (81, "paused")}[name]
+            call(stub.End, pb.EndRequest(allocation_id=ALLOCATION, rank=RANK, ending=ending))
+            if mode == "lingers":
+                directory = os.environ["TENUTO_RUN"].rpartition(":")[0]
+                open(f"{directory}/told", "w").close()
+                while not os.path.exists(f"{directory}/go"):
+                    threading.Event().wait(0.02)
+                os._exit(7)
+            return code
         if directive.target_length > reached:
             reached = directive.target_length
             bodies = [

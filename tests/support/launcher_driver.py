@@ -109,7 +109,14 @@ class Driver:
         return self.command(RecordReport, WorkersStartedReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent))
 
     def exited(
-        self, outcome: Any, code: int | None = None, allocation: str = "1-1-1", agent: str = "a", followed: bool = False
+        self,
+        outcome: Any,
+        code: int | None = None,
+        allocation: str = "1-1-1",
+        agent: str = "a",
+        followed: bool = False,
+        cause: Any = None,
+        error: str | None = None,
     ) -> list[EventData]:
         report = WorkersExitedReport(
             trial_id=allocation[:3],
@@ -117,8 +124,9 @@ class Driver:
             agent_id=agent,
             outcome=outcome,
             exit_code=code,
-            error=None,
+            error=error,
             followed=followed,
+            cause=cause,
         )
         return self.command(RecordReport, report)
 
@@ -133,8 +141,8 @@ def only(decided: list[EventData], kind: type[Any]) -> Any:
     return event
 
 
-def preempted(kill: bool = False) -> AllocationPreempted:
-    return AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, kill=kill, reason=WHY)
+def preempted(kill: bool = False, allocation: str = "1-1-1") -> AllocationPreempted:
+    return AllocationPreempted(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, kill=kill, reason=WHY)
 
 
 STOPPED = TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY)

@@ -93,8 +93,12 @@ class Driver:
             AllocationReleased(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY)
         )
 
-    def exit(self, allocation: str, outcome: Any, error: str | None = None, code: int | None = 1) -> list[EventData]:
-        return self.event(WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=code, error=error))
+    def exit(
+        self, allocation: str, outcome: Any, error: str | None = None, code: int | None = 1, cause: Any = None
+    ) -> list[EventData]:
+        return self.event(
+            WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=code, error=error, cause=cause)
+        )
 
     def stop(self) -> list[EventData]:
         return self.event(TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY))

@@ -39,7 +39,7 @@ class WarmProcess:
 
     def __init__(self, leader: int, exit_file: Path) -> None:
         self.pid = leader
-        self._exit_file = exit_file
+        self.exit_file = exit_file
         self._ended = os.pidfd_open(leader)
 
     def poll(self) -> int | None:
@@ -65,7 +65,7 @@ class WarmProcess:
 
     def _code(self) -> int:
         try:
-            code = int(self._exit_file.read_text())
+            code = int(self.exit_file.read_text().split()[0])
         except FileNotFoundError:
             return -signal.SIGKILL  # the leader was killed with its worker
         return code if code <= SIGNAL_EXIT_BASE else SIGNAL_EXIT_BASE - code

@@ -54,12 +54,14 @@ def test_what_is_said_of_an_end_shows_no_part_of_a_secret(tmp_path: Path) -> Non
     files, hide = RunFiles(tmp_path), mask_of({"KEY": "secret-value"})
 
     def said() -> str:
-        return name_end(read_exit(files), None, hide).error or ""
+        return name_end(read_exit(files), None, None, hide).error or ""
 
     files.exit.write_text("1")
 
     files.stderr.write_text("secret-value" + "x" * (STDERR_BYTES_READ - 8))  # its end is read
-    assert said().startswith("The worker process exited with code 1.\n[secret KEY]xxx")
+    first, _, rest = said().partition("\n")
+    assert first.startswith("The worker process exited with code 1, and told nothing of its end.")
+    assert rest.startswith("[secret KEY]xxx")
     files.error.write_text("x" * (ERROR_CHARACTERS_MAX - 10) + "secret-value, and more")  # is shortened by the agent
     assert "secret" not in said().replace("[secret KEY]"[:10], "")
     files.error.write_text("x" * (ERROR_CHARACTERS_MAX - 10) + "secret-val")  # was shortened by the worker

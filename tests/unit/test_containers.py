@@ -251,7 +251,7 @@ def test_trials_with_an_image_go_to_agents_that_run_images_and_wait_for_one_othe
 
 def test_the_end_of_a_container_is_named() -> None:
     image = Image("x:1", DIGEST, "x:1")
-    ended = name_end(Exit(137, out_of_memory(4 << 30), out_of_memory=True), None, NO_MASK)
+    ended = name_end(Exit(137, out_of_memory(4 << 30), out_of_memory=True), None, None, NO_MASK)
     assert (ended.outcome, ended.exit_code) == ("failed", 137)
     assert "its limit of 4096 MiB" in str(ended.error)
     said = 'OCI runtime create failed: exec: "python3": executable file not found in $PATH: unknown'

@@ -222,12 +222,18 @@ def test_own_time_is_that_of_the_step_and_its_data_without_the_waits(tmp_path: P
 def test_the_sentence_names_the_rank_and_how_it_ended(tmp_path: Path) -> None:
     part = GangPart("1-1-1", (("one", 2),), 0, str(tmp_path), "127.0.0.1")
     (tmp_path / "rank-1").mkdir()
-    killed = first_failure(part, 1, 137)
+    killed = first_failure(part, 1, 137, killed=True)
     assert killed == "rank 1 of 2 on agent one died by signal 9 (SIGKILL; often the kernel, for lack of memory)"
     (tmp_path / "rank-1" / "stderr").write_text("loading\nno such file\n")
-    assert first_failure(part, 1, 3) == "rank 1 of 2 on agent one exited with code 3\nloading\nno such file"
+    for code in (3, 80, 137):  # any number may be the user's
+        said = first_failure(part, 1, code, killed=False)
+        assert said.startswith(f"rank 1 of 2 on agent one exited with code {code}, and told nothing of its end.")
+        assert said.endswith("\nloading\nno such file")
     (tmp_path / "rank-1" / "error.txt").write_text("model_def.py:3: ValueError: no\n\nTraceback\n")
-    assert first_failure(part, 1, 1) == "model_def.py:3: ValueError: no (rank 1 of 2 on agent one failed first)\n\nTraceback"
+    assert (
+        first_failure(part, 1, 1, killed=False)
+        == "model_def.py:3: ValueError: no (rank 1 of 2 on agent one failed first)\n\nTraceback"
+    )
 
 
 def test_errors_of_the_communication_are_followers() -> None:

@@ -17,7 +17,7 @@ from tenuto.schemas.ids import allocation_id
 from tenuto.services.launcher.commands import EndRestartPauses
 from tenuto.services.launcher.policies.restarts import RESTART_PAUSE_SECONDS_MAX, pause_seconds
 from tests.support import scheduler_driver
-from tests.support.launcher_driver import STOPPED, WHY, Driver, only
+from tests.support.launcher_driver import STOPPED, WHY, Driver, only, preempted
 
 RESUMED = ExperimentResumeRequested(experiment_id=1)
 
@@ -30,9 +30,9 @@ def granted(decided: list[EventData]) -> list[str]:
     return [data.allocation_id for data in decided if isinstance(data, AllocationGranted)]
 
 
-def lose(driver: Driver, number: int, outcome: str = "lost", code: int | None = None) -> WorkersExited:
+def lose(driver: Driver, number: int, outcome: str = "lost", code: int | None = None, cause: str | None = None) -> WorkersExited:
     driver.grant(number=number)
-    return only(driver.exited(outcome, code, allocation_id("1-1", number)), WorkersExited)
+    return only(driver.exited(outcome, code, allocation_id("1-1", number), cause=cause), WorkersExited)
 
 
 def advance(driver: Driver, number: int, kind: str) -> None:
@@ -84,9 +84,42 @@ def test_who_left_as_asked_waits_for_nothing_and_what_no_restart_changes_has_no_
     for number in (1, 2, 3):
         lose(driver, number)
     driver.grant(number=4)
+    driver.event(preempted(allocation="1-1-4"))
     assert only(driver.exited("preempted", 80, "1-1-4"), WorkersExited).restart_at_us is None
-    assert lose(driver, 5, "failed", 82).restart_at_us is None
-    assert lose(driver, 6, "failed", 1).restart_at_us == 8_000_000
+    assert lose(driver, 5, "failed", 82, "invalid_hyperparameters").restart_at_us is None
+    assert lose(driver, 6, "failed", 82).restart_at_us == 8_000_000, "a code alone says nothing"
+
+
+@pytest.mark.parametrize("outcome", ["preempted", "paused"])
+def test_who_leaves_unasked_is_set_back_like_a_loss(outcome: str) -> None:
+    driver = Driver()
+    driver.join()
+    assert [lose(driver, number, outcome).restart_at_us for number in range(1, 5)] == [None, 1_000_000, 2_000_000, 4_000_000]
+    driver.grant(number=5)
+    advance(driver, 5, "validated")
+    assert only(driver.exited(outcome, 80, "1-1-5"), WorkersExited).restart_at_us is None
+    assert lose(driver, 6, outcome).restart_at_us is None
+
+
+def test_who_is_asked_to_leave_before_it_has_begun_waits_from_the_seventh_time_on() -> None:
+    driver, pauses = Driver(), []
+    driver.join()
+    for number in range(1, 10):
+        driver.grant(number=number)
+        driver.event(preempted(allocation=allocation_id("1-1", number)))
+        pauses.append(only(driver.exited("preempted", 80, allocation_id("1-1", number)), WorkersExited).restart_at_us)
+    assert pauses == [None] * 6 + [1_000_000, 2_000_000, 4_000_000]
+
+
+def test_a_checkpoint_at_the_place_of_the_last_is_no_progress() -> None:
+    driver, pauses = Driver(), []
+    driver.join()
+    for number in range(1, 5):
+        driver.grant(number=number)
+        common = {"trial_id": "1-1", "allocation_id": allocation_id("1-1", number), "batches": 5, "length": 5}
+        driver.event(CheckpointSaved(**common, checkpoint_id=f"c{number}", files=(), size_bytes=0, location="file:///c"))
+        pauses.append(only(driver.exited("preempted", 80, allocation_id("1-1", number)), WorkersExited).restart_at_us)
+    assert pauses == [None, None, 1_000_000, 2_000_000]
 
 
 @pytest.mark.parametrize(

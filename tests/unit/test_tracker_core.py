@@ -15,7 +15,7 @@ from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.decide import DEATHS_MAX, LOSSES_MAX
+from tenuto.services.tracker.policies.giving_up import DEATHS_MAX, FRUITLESS_MAX
 from tests.support.said import said
 from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, types, validation
 
@@ -121,12 +121,13 @@ def test_deaths_are_borne_as_often_as_the_user_says_where_that_is_more(max_resta
 
 def test_an_outage_is_survived_where_code_that_dies_is_not() -> None:
     driver = Driver()
-    for number in range(LOSSES_MAX):
+    for number in range(FRUITLESS_MAX):
         allocation = driver.grant()
-        assert driver.exit(allocation, "lost", "the link was cut", code=(None, 83, 84)[number % 3]) == []
+        code, cause = ((None, None), (83, "followed"), (84, "infrastructure"))[number % 3]
+        assert driver.exit(allocation, "lost", "the link was cut", code=code, cause=cause) == []
         driver.release(allocation)
     allocation = driver.grant()
-    (failed,) = driver.exit(allocation, "lost", "the link was cut", code=84)
+    (failed,) = driver.exit(allocation, "lost", "the link was cut", code=84, cause="infrastructure")
     assert failed.final  # type: ignore[attr-defined]
     assert "lost 101 times in a row" in failed.error  # type: ignore[attr-defined]
     assert "memory" not in failed.error  # type: ignore[attr-defined]
@@ -232,7 +233,7 @@ def test_any_history(steps: list[Any], policy: str) -> None:
 
 def test_a_failure_that_would_repeat_is_final_at_once() -> None:
     driver = Driver()
-    [failed] = driver.exit(driver.grant(), "failed", "no module named x", code=EXIT_CODE_WILL_REPEAT)
+    [failed] = driver.exit(driver.grant(), "failed", "no module named x", code=EXIT_CODE_WILL_REPEAT, cause="will_repeat")
     assert failed.final  # type: ignore[attr-defined]
     assert not failed.invalid_hyperparameters  # type: ignore[attr-defined]
     assert failed.failures == 1  # type: ignore[attr-defined]
@@ -241,6 +242,8 @@ def test_a_failure_that_would_repeat_is_final_at_once() -> None:
 def test_refused_hyperparameters_are_final_at_once() -> None:
     driver = Driver()
     allocation = driver.grant()
-    [failed] = driver.exit(allocation, "failed", "too wide", code=EXIT_CODE_INVALID_HYPERPARAMETERS)
+    [failed] = driver.exit(
+        allocation, "failed", "too wide", code=EXIT_CODE_INVALID_HYPERPARAMETERS, cause="invalid_hyperparameters"
+    )
     assert isinstance(failed, TrialFailed)
     assert (failed.final, failed.invalid_hyperparameters) == (True, True)

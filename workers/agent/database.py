@@ -63,6 +63,11 @@ CREATE TABLE IF NOT EXISTS report_tokens (  -- of allocations, as the launcher t
     allocation_id TEXT PRIMARY KEY,
     token TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS endings (  -- of runs that are not done
+    allocation_id TEXT PRIMARY KEY,
+    told TEXT,                   -- by the run's worker or supervisor
+    cause TEXT                   -- of its end, as it will be reported
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
     allocation_id TEXT PRIMARY KEY,
     number INTEGER NOT NULL,     -- in the order of starting

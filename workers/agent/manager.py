@@ -36,6 +36,7 @@ from tenuto.workers.agent.runs import Run, Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.agent.starting import Starter
+from tenuto.workers.endings import Ending
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,13 @@ class Manager:
         """A run whose workers may report: starting or running. None: there is no such run."""
         live = self._live.get(allocation_id)
         return live if live is not None and live.run.holds_slots else None
+
+    async def note_told(self, live: LiveRun, ending: Ending) -> None:
+        """Notes how a worker tells that it ends; the first word counts. On disk when it returns."""
+        if live.run.told is None:
+            await self._disk(self._runs.note_told, live.run.allocation_id, ending)
+            if live.run.told is None:  # as on disk, where two calls came in this order
+                live.run = replace(live.run, told=ending)
 
     def context_path(self, assignment: Assignment) -> Path:
         return self._contexts.path(assignment.context_hash)
@@ -361,14 +369,16 @@ class Manager:
         finally:
             gone.cancel()
             opened.cancel()
-        await self._note_end(live, name_end(gone.result(), live.run.killed_for, self._printed.hide(live)))
+        await self._note_end(live, name_end(gone.result(), live.run.told, live.run.killed_for, self._printed.hide(live)))
 
     async def _note_end(self, live: LiveRun, end: End) -> None:
         if end.error is not None:
             end = replace(end, error=self._printed.hide(live)(end.error))
-        await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error)
+        await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error, end.cause)
         live.followed = end.followed
-        live.run = replace(live.run, phase="ended", outcome=end.outcome, exit_code=end.exit_code, error=end.error)
+        live.run = replace(
+            live.run, phase="ended", outcome=end.outcome, exit_code=end.exit_code, error=end.error, cause=end.cause
+        )
         if live.grace is not None:
             live.grace.cancel()
         live.changed.notify()

@@ -28,6 +28,7 @@ from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.runtimes.runtime import Endpoint
 from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.endings import ENDINGS, Ending
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +123,13 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
                 yield directive
                 sent = directive
             await changed.wait()
+
+    async def End(self, request: pb.EndRequest, context: Context) -> pb.EndReply:  # noqa: N802
+        live = await self._admit(request.allocation_id, context)
+        if request.ending not in ENDINGS:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"there is no ending {request.ending[:40]!r}")
+        await self._manager.note_told(live, cast(Ending, request.ending))
+        return pb.EndReply()
 
     async def _admit(self, allocation_id: str, context: Context) -> LiveRun:
         """The live run of a call. Aborts the call unless the worker's token fits an allocation that runs here."""

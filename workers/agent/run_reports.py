@@ -78,7 +78,8 @@ class RunReports:
             outcome=run.outcome,
             exit_code=run.exit_code,
             error=run.error,
-            followed=live.followed,
+            followed=live.followed or run.cause == "followed",
+            cause=run.cause,
         )
         exited = _new(report, run.assignment)
         while True:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from tenuto.schemas.assignments import Action, Assignment
-from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.schemas.events.run import Cause, WorkersOutcome
 from tenuto.workers.agent.database import transaction
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.endings import Ending
 
 Phase = Literal["starting", "running", "ended", "reported", "done"]
 """starting: stored, and no process of the run exists yet. running: its handle is known. ended: none of its processes is left.
@@ -37,6 +38,9 @@ class Run:
     stdout_offset: int = 0
     stderr_offset: int = 0
     """Bytes of the run's output (standard output, standard error) that are in the spool."""
+    told: Ending | None = None
+    """How its worker told that it ends. None: nothing was told."""
+    cause: Cause | None = None
 
     @property
     def holds_slots(self) -> bool:
@@ -44,7 +48,8 @@ class Run:
 
 
 _COLUMNS = (
-    "allocation_id, number, phase, token, assignment, handle, killed_for, outcome, exit_code, error, stdout_offset, stderr_offset"
+    "allocation_id, number, phase, token, assignment, handle, killed_for, outcome, exit_code, error, stdout_offset, "
+    "stderr_offset, told, cause"
 )
 
 
@@ -56,7 +61,9 @@ class Runs:
         self._connection, self._spool = connection, spool
 
     def all(self) -> list[Run]:
-        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number").fetchall()
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM runs LEFT JOIN endings USING (allocation_id) ORDER BY number"
+        ).fetchall()
         return [_run(row) for row in rows]
 
     def cluster(self) -> str:
@@ -102,8 +109,20 @@ class Runs:
                 "UPDATE runs SET killed_for = ? WHERE allocation_id = ? AND killed_for IS NULL", (action, allocation_id)
             )
 
-    def note_end(self, allocation_id: str, outcome: WorkersOutcome, exit_code: int | None, error: str | None) -> None:
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        """Notes how the run ends; the first word counts."""
         with transaction(self._connection, power_safe=False):
+            self._connection.execute("INSERT OR IGNORE INTO endings VALUES (?, ?, NULL)", (allocation_id, ending))
+
+    def note_end(
+        self, allocation_id: str, outcome: WorkersOutcome, exit_code: int | None, error: str | None, cause: Cause | None
+    ) -> None:
+        with transaction(self._connection, power_safe=False):
+            if cause is not None:
+                self._connection.execute(
+                    "INSERT INTO endings VALUES (?, NULL, ?) ON CONFLICT (allocation_id) DO UPDATE SET cause = excluded.cause",
+                    (allocation_id, cause),
+                )
             self._connection.execute(
                 "UPDATE runs SET phase = 'ended', outcome = ?, exit_code = ?, error = ? WHERE allocation_id = ?",
                 (outcome, exit_code, error, allocation_id),
@@ -149,7 +168,8 @@ class Runs:
         with transaction(self._connection, power_safe=False):
             self._connection.execute("UPDATE runs SET phase = 'done' WHERE allocation_id = ?", (allocation_id,))
             self._spool.forget_worker_in(allocation_id)
-            self._connection.execute("DELETE FROM rank_offsets WHERE allocation_id = ?", (allocation_id,))
+            for table in ("rank_offsets", "endings"):
+                self._connection.execute(f"DELETE FROM {table} WHERE allocation_id = ?", (allocation_id,))
             old = self._connection.execute(
                 "DELETE FROM runs WHERE allocation_id IN "
                 "(SELECT allocation_id FROM runs WHERE phase = 'done' ORDER BY number DESC LIMIT -1 OFFSET ?) "

@@ -47,14 +47,14 @@ class Starter:
         """Handle of the started run, which waits for its go; or its end, if it could not be started."""
         run = live.run
         if not self._node.has_shared and run.assignment.config.checkpoint_storage.store == SHARED_STORE:
-            return End("failed", EXIT_CODE_WILL_REPEAT, _no_directory(self._node.agent_id))
+            return End("failed", EXIT_CODE_WILL_REPEAT, _no_directory(self._node.agent_id), "will_repeat")
         try:
             context = await self._contexts.unpack(
                 run.assignment.context_hash, run.allocation_id, lambda: live.run.killed_for is None
             )
         except ContextUnavailable as error:
             if live.run.killed_for is not None:
-                return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
+                return name_end(Exit(None), None, live.run.killed_for, secret_masks.NO_MASK)
             return End("lost", None, str(error))
         values = await self._secret_values(live)
         environment = run.assignment.config.environment
@@ -62,16 +62,16 @@ class Starter:
         registry_auth = values.get(environment.registry_auth or "", "")
         work = Work(run.assignment, context, run.token, variables, registry_auth)
         if live.run.killed_for is not None:
-            return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
+            return name_end(Exit(None), None, live.run.killed_for, secret_masks.NO_MASK)
         try:
             if not await self._prepared(live, work):
-                return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
+                return name_end(Exit(None), None, live.run.killed_for, secret_masks.NO_MASK)
             if work.secrets:
                 secret_masks.store(self._node.directory, run.allocation_id, work.secrets)
             await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # it may have arrived meanwhile
             return await self._runtime.start(work)
         except EnvironmentUnusable as error:
-            return End("failed", EXIT_CODE_WILL_REPEAT, str(error))
+            return End("failed", EXIT_CODE_WILL_REPEAT, str(error), "will_repeat")
         except OSError as error:
             return End("lost", None, f"the worker process could not be started: {error}")
 

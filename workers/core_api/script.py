@@ -125,5 +125,5 @@ def _verdict(script: Script, session: Session) -> Action:
         directive = box.wait_change(directive)
         if not directive.leave:
             say(f"the search asks for more: {script.name} starts again from its last checkpoint")
-            return "stop"
+            return "preempt"
     return directive.action

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Assignment
+from tenuto.workers.endings import Ending
 from tenuto.workers.harness.directives import ACTIONS, AgentGone, Directive, DirectiveBox
 
 # gRPC's fork handlers print a warning at each fork of a data-loader worker. Those never use the channel, so the handlers are
@@ -150,6 +151,11 @@ class AgentClient:
             except ValueError:  # gRPC's answer to a call on a closed channel
                 return
             self._closed.wait(pause)
+
+    def end(self, ending: Ending) -> None:
+        """Last call: tells how this run ends. Returns when that is on the agent's disk; raises AgentGone."""
+        request = pb.EndRequest(allocation_id=self._allocation_id, rank=self._rank, ending=ending)
+        self._patiently(lambda: self._stub.End(request, metadata=self._metadata, timeout=CALL_SECONDS_MAX))
 
     def close(self) -> None:
         self._closed.set()

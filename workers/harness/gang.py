@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tenuto.workers.endings import Ending
 from tenuto.workers.harness.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
 from tenuto.workers.launch.layout import CHANNEL_VARIABLE, PROGRESS_VARIABLE
 from tenuto.workers.launch.messages import LineReader, Message, encode
@@ -37,6 +38,7 @@ class Gang:
         self._box: GangBox | None = None
         self._early: list[Message] = []
         """Messages for the box that arrived before it existed."""
+        self._ending_known = threading.Event()
         self._process_id = os.getpid()
         threading.Thread(target=self._listen, name="tenuto-gang", daemon=True).start()
 
@@ -88,6 +90,11 @@ class Gang:
             except OSError:
                 self._die()
 
+    def tell_ending(self, ending: Ending) -> None:
+        """Tells the supervisor how this rank ends, and returns when it knows: the end of the process may overtake a message."""
+        self.send({"op": "ending", "ending": ending})
+        self._ending_known.wait()
+
     def open_box(self, first: Directive) -> GangBox:
         """Box with the same first directive on all ranks: that of rank 0."""
         action, target_length = self.gather([first.action, first.target_length], "first directive")[0]
@@ -109,6 +116,9 @@ class Gang:
             if message is None:
                 self._die()
                 return
+            if message["op"] == "ending_known":
+                self._ending_known.set()
+                continue
             if message["op"] == "straggler":
                 if self.on_straggler is not None:
                     self.on_straggler(message)

@@ -1,10 +1,10 @@
 """A worker process from start to exit code.
 
-Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 86 failed in a way that
-would repeat, 1 failed (the sentence for the user is in the error file). Failures that are not the user's end by SIGKILL, which
-the agent counts as lost: the agent is gone, or ordered an immediate stop. A rank of several exits with 83 if it only lost the
-others.
-"""
+It tells its agent how it ends, or as a rank of several its supervisor; the sentence about a failure is in the error file. Its
+exit code says the same to people, and nothing to us, as the user's code may end the process with any: 0 the trial is over, 80
+preempted, 81 paused, 82 the model code refused the hyperparameters, 86 failed in a way that would repeat, 1 failed, 83 a rank
+that only lost the others. Failures that are not the user's end by SIGKILL, which the agent counts as lost: the agent is gone, or
+ordered an immediate stop."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPE
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
 from tenuto.workers.determined import naming
+from tenuto.workers.endings import Ending
 from tenuto.workers.harness import notifier
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.class_training import train_class
@@ -41,8 +42,17 @@ from tenuto.workers.harness.training import say
 from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
 
-EXIT_CODES: dict[Action, int] = {"stop": 0, "preempt": 80, "pause": 81}
+LEFT: dict[Action, Ending] = {"stop": "finished", "preempt": "preempted", "pause": "paused"}
 EXIT_FAILED = 1
+EXIT_CODES: dict[Ending, int] = {
+    "finished": 0,
+    "preempted": 80,
+    "paused": 81,
+    "invalid_hyperparameters": EXIT_CODE_INVALID_HYPERPARAMETERS,
+    "followed": EXIT_CODE_FOLLOWED,
+    "will_repeat": EXIT_CODE_WILL_REPEAT,
+}
+"""Of other endings EXIT_FAILED."""
 EXIT_SECONDS_MAX = 30.0
 """Time for threads and exit handlers of the user's code; the slots are wanted by others."""
 
@@ -79,26 +89,41 @@ def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = Non
         say(f"{error} This worker ends; the trial goes on from its last checkpoint.")
         _die()
     except BaseException as error:  # whatever the user's code raises, SystemExit included, is the user's to see
-        if gang is not None and lost_others(error):
-            say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
-            return EXIT_CODE_FOLLOWED
-        _write_error(environment.error_file, describe(error, context_directory))
-        return _exit_code(error)
-    if action == "kill":
-        _die()
-    if gang is not None and (horovod := sys.modules.get("tenuto.workers.horovod.rendezvous")) is not None:
-        horovod.finish(gang)
+        ending = _failure(error, gang, environment, context_directory)
+    else:
+        if action == "kill":
+            _die()
+        if gang is not None and (horovod := sys.modules.get("tenuto.workers.horovod.rendezvous")) is not None:
+            horovod.finish(gang)
+        ending = LEFT[action]
+    _tell(ending, client, gang)
     client.close()
-    return EXIT_CODES[action]
+    return EXIT_CODES.get(ending, EXIT_FAILED)
 
 
-def _exit_code(error: BaseException) -> int:
+def _tell(ending: Ending, client: AgentClient, gang: Gang | None) -> None:
+    """Tells the ending where it counts. A supervisor tells its agent the end of all its ranks."""
+    if gang is not None:
+        gang.tell_ending(ending)
+        return
+    try:
+        client.end(ending)
+    except AgentGone as error:
+        say(f"{error} This worker ends; the trial goes on from its last checkpoint.")
+        _die()
+
+
+def _failure(error: BaseException, gang: Gang | None, environment: WorkerEnvironment, context_directory: Path) -> Ending:
+    if gang is not None and lost_others(error):
+        say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
+        return "followed"
+    _write_error(environment.error_file, describe(error, context_directory))
     if isinstance(error, InvalidHyperparameters):
-        return EXIT_CODE_INVALID_HYPERPARAMETERS
+        return "invalid_hyperparameters"
     if will_repeat(error):
         say("this would happen again at every start, so the trial is not restarted")
-        return EXIT_CODE_WILL_REPEAT
-    return EXIT_FAILED
+        return "will_repeat"
+    return "failed"
 
 
 def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang | None) -> Action:

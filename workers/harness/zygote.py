@@ -31,7 +31,7 @@ from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
 from tenuto.kernel.trees import remove_tree
-from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.launch.privacy import become_private
@@ -157,7 +157,7 @@ def _lead(control: socket.socket, alive: int) -> NoReturn:
         link.close()
         code, alone = _wait_ended(worker, adopts)
         partial = f"{job['exit_file']}.partial"
-        Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
+        Path(partial).write_text(f"{code} {EXITED}\n" if code >= 0 else f"{SIGNAL_EXIT_BASE - code} {KILLED}\n")
         # Renamed when complete: an agent may look at the file at any time.
         os.replace(partial, job["exit_file"])
         for path, names in before.items():

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenuto.workers.endings import SIGNAL_EXIT_BASE, Ending
 from tenuto.workers.launch.layout import CHANNEL_VARIABLE, GANG_VARIABLE, PROGRESS_FILE, PROGRESS_VARIABLE, GangPart
 from tenuto.workers.launch.token import hand_down_token
 
@@ -34,6 +35,10 @@ class Rank:
     """The supervisor's end of the channel."""
     code: int | None = None
     """Exit code as in a shell: 128 + n for death by signal n. None: the rank runs."""
+    killed: bool = False
+    """True: it died by a signal."""
+    told: Ending | None = None
+    """How it told that it ends. None: it told nothing."""
 
     async def wait(self) -> int:
         """Returns the exit code when the rank has ended."""
@@ -60,7 +65,7 @@ class Rank:
         if pid == 0:
             return None
         code = os.waitstatus_to_exitcode(status)
-        self.code = code if code >= 0 else 128 - code
+        self.code, self.killed = (code, False) if code >= 0 else (SIGNAL_EXIT_BASE - code, True)
         return self.code
 
     def kill(self) -> None:

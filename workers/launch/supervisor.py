@@ -1,9 +1,9 @@
 """The supervisor: starts the local ranks of a gang, passes on their messages, notices the first that fails, and ends all of them
 together.
 
-Exit codes, for the agent: that of rank 0 if all is well; else that of the rank that failed first here; 83 if the ranks here only
-followed others; 84 if the infrastructure failed; 85 if a rank hung. The sentence for the user is in the error file.
-"""
+At its end it tells its agent how the ranks ended; each has told it. The sentence for the user is in the error file. Its exit
+code is that of rank 0 if all is well; else that of the rank that failed first here; 83 if the ranks here only followed others;
+84 if the infrastructure failed; 85 if a rank hung."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE
-from tenuto.workers.endings import ORDERLY
+from tenuto.workers.endings import ENDINGS, LEFT_IN_ORDER, Ending
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
 from tenuto.workers.launch.interfaces import named, on_interface
 from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
@@ -44,6 +44,7 @@ LEAVE_SECONDS_MAX = 30.0
 """Longest wait for the other ranks after rank 0 has left in order; they have nothing to save, and are then killed."""
 LOOK_SECONDS = 0.5
 """Pause between checks of the ranks' progress."""
+_OF_THE_AGENT = ("TENUTO_AGENT_ADDRESS", "TENUTO_ALLOCATION_ID", "TENUTO_RANK")
 LOOK_PAUSES = 4
 """Number of pauses after which a late check shows that this process was stopped: the ranks may have been, too."""
 
@@ -60,6 +61,8 @@ class Supervisor:
         """Error sentence, once something has failed."""
         self._code: int | None = None
         """Exit code of this process, once it is known."""
+        self.ending: Ending = "failed"
+        """How the ranks here ended, once that is known."""
         self._store: Any = None
         self._done = asyncio.Event()
 
@@ -135,7 +138,12 @@ class Supervisor:
         self._writers[rank.rank] = writer
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
-                self._from_rank(rank.rank, decode(line))
+                message = decode(line)
+                if message["op"] == "ending":  # this supervisor's business, wherever rank 0 is
+                    rank.told = message["ending"] if message["ending"] in ENDINGS else None
+                    writer.write(encode({"op": "ending_known"}))
+                    continue
+                self._from_rank(rank.rank, message)
 
     def _from_rank(self, rank: int, message: Message) -> None:
         if not self._part.leads:
@@ -162,29 +170,32 @@ class Supervisor:
             case "failed" | "stop":
                 if self._failed is None:
                     self._links.send_down({"op": "stop", "sentence": message["sentence"]})
-                    self._fail(message["sentence"], EXIT_CODE_FOLLOWED)
+                    self._fail(message["sentence"], EXIT_CODE_FOLLOWED, "followed")
             case "hung":
                 self._hung(message["rank"], message["sentence"])
             case "over":
-                self._leave(message["code"])
+                self._leave(message["code"], message["ending"])
 
     def _link_lost(self, sentence: str, *, silent: bool) -> None:
         """A link was lost. `silent`: the network is at fault; otherwise the other supervisor has ended, and its agent knows
         why."""
         if self._failed is None and self._code is None:
-            self._fail(sentence, EXIT_CODE_INFRASTRUCTURE if silent else EXIT_CODE_FOLLOWED)
+            if silent:
+                self._fail(sentence, EXIT_CODE_INFRASTRUCTURE, "infrastructure")
+            else:
+                self._fail(sentence, EXIT_CODE_FOLLOWED, "followed")
 
     # Ends of ranks.
 
     async def _watch_rank(self, rank: Rank) -> None:
         code = await rank.wait()
-        if self._failed is None and code in ORDERLY:
+        if self._failed is None and rank.told in LEFT_IN_ORDER:
             if rank.rank == 0:
-                self._links.send_down({"op": "over", "code": code})
-                self._leave(code)
+                self._links.send_down({"op": "over", "code": code, "ending": rank.told})
+                self._leave(code, rank.told)
         elif self._failed is None and self._code is None:
             # The cause may be a rank here that has ended, too, and is seen within a moment: it is the better report.
-            if code == EXIT_CODE_FOLLOWED:
+            if rank.told == "followed":
                 await asyncio.sleep(FOLLOW_SECONDS)
             self._rank_failed(rank, code)
         if all(item.code is not None for item in self._ranks.values()) and self._code is not None:
@@ -192,19 +203,20 @@ class Supervisor:
 
     def _rank_failed(self, rank: Rank, code: int) -> None:
         if self._failed is None and self._code is None:
-            self._fail(first_failure(self._part, rank.rank, code), code)
+            sentence = first_failure(self._part, rank.rank, code, killed=rank.killed)
+            self._fail(sentence, code, rank.told or ("killed" if rank.killed else "failed"))
 
-    def _fail(self, sentence: str, code: int) -> None:
-        self._failed, self._code = sentence, code
+    def _fail(self, sentence: str, code: int, ending: Ending) -> None:
+        self._failed, self._code, self.ending = sentence, code, ending
         _write(Path(self._part.directory) / "error.txt", sentence)
         say(sentence.partition("\n")[0])
         self._links.send_up({"op": "failed", "sentence": sentence})
         self._links.send_down({"op": "stop", "sentence": sentence})
         self._kill_after(STOP_SECONDS)
 
-    def _leave(self, code: int) -> None:
+    def _leave(self, code: int, ending: Ending) -> None:
         if self._code is None:
-            self._code = code
+            self._code, self.ending = code, ending
             self._kill_after(LEAVE_SECONDS_MAX)
         if all(item.code is not None for item in self._ranks.values()):
             self._done.set()
@@ -245,7 +257,10 @@ class Supervisor:
     def _hung(self, rank: int, sentence: str) -> None:
         """A rank hangs. On its own agent this sentence is the first error; elsewhere that agent's report counts."""
         if self._failed is None and self._code is None:
-            self._fail(sentence, EXIT_CODE_HUNG if rank in self._part.ranks else EXIT_CODE_FOLLOWED)
+            if rank in self._part.ranks:
+                self._fail(sentence, EXIT_CODE_HUNG, "hung")
+            else:
+                self._fail(sentence, EXIT_CODE_FOLLOWED, "followed")
 
 
 def _listen(part: GangPart) -> socket.socket:
@@ -271,18 +286,38 @@ def main(*, warm: bool = False) -> NoReturn:
     part, environment = on_interface(GangPart.from_json(os.environ[GANG_VARIABLE])), dict(os.environ)
     with contextlib.suppress(KeyError):
         environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
+    supervisor = Supervisor(part, environment, warm=warm)
     try:
-        code = Supervisor(part, environment, warm=warm).run()
+        code = supervisor.run()
     except Child:
         code = None
     except (OSError, ValueError) as error:
         sentence = f"the ranks on agent {part.agent_id} could not be started: {error}"
         _write(Path(part.directory) / "error.txt", sentence)
         say(sentence)
-        code = EXIT_CODE_INFRASTRUCTURE
+        code, supervisor.ending = EXIT_CODE_INFRASTRUCTURE, "infrastructure"
     if code is None:
         from tenuto.workers.harness.main import main as work
 
         work()
+    _tell(supervisor.ending, environment)
     sys.stderr.flush()
     os._exit(code)
+
+
+def _tell(ending: Ending, environment: Mapping[str, str]) -> None:
+    """Tells the agent how the ranks here ended. If it is gone for good, this process ends as if it had been killed, which the
+    next agent counts as a loss."""
+    # Imported after the training: a supervisor that starts cold has no time for it before, and its ranks must not inherit it.
+    from tenuto.kernel.clock import SystemClock
+    from tenuto.workers.harness.agent_client import AgentClient
+    from tenuto.workers.harness.directives import AgentGone
+
+    address, allocation_id, rank = (environment[name] for name in _OF_THE_AGENT)
+    client = AgentClient(address, environment.get(TOKEN_VARIABLE, ""), allocation_id, int(rank), SystemClock())
+    try:
+        client.end(ending)
+    except AgentGone as error:
+        say(str(error))
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)

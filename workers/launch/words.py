@@ -20,8 +20,7 @@ def who(part: GangPart, rank: int) -> str:
 
 
 def how_it_ended(code: int) -> str:
-    if code <= SIGNAL_EXIT_BASE:
-        return f"exited with code {code}"
+    """`code`: of a death by a signal, 128 plus its number."""
     number = code - SIGNAL_EXIT_BASE
     try:
         name = signal.Signals(number).name
@@ -31,8 +30,17 @@ def how_it_ended(code: int) -> str:
     return f"died by signal {number} ({name}{hint})"
 
 
-def first_failure(part: GangPart, rank: int, code: int) -> str:
-    """The error text. Its first line names the rank and the reason; the user's own file and line come first if they are known."""
+def ended_by_itself(code: int | None) -> str:
+    """The rest of a sentence about a process that told nothing of its end: its exit code is only a number."""
+    return (
+        f"exited with code {code}, and told nothing of its end. If its code ends the process (os._exit, or a library that does): "
+        "raise an exception to fail, return to be done."
+    )
+
+
+def first_failure(part: GangPart, rank: int, code: int, *, killed: bool) -> str:
+    """The error text. `killed`: the rank died by a signal. Its first line names the rank and the reason; the user's own file and
+    line come first if they are known."""
     directory = rank_directory(part.directory, rank)
     try:
         text = (directory / "error.txt").read_text(errors="replace").strip()
@@ -41,9 +49,9 @@ def first_failure(part: GangPart, rank: int, code: int) -> str:
     if text:
         headline, _, rest = text.partition("\n")
         return f"{headline} ({who(part, rank)} failed first)\n{rest}".rstrip()[:ERROR_CHARACTERS_MAX]
-    sentence = f"{who(part, rank)} {how_it_ended(code)}"
-    if code > SIGNAL_EXIT_BASE:
-        return sentence
+    if killed:
+        return f"{who(part, rank)} {how_it_ended(code)}"
+    sentence = f"{who(part, rank)} {ended_by_itself(code)}"
     try:
         with (directory / "stderr").open("rb") as file:
             file.seek(0, 2)

@@ -17,7 +17,8 @@ from tenuto.schemas.events.run import (
     WorkersStarting,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, ValidationReported
-from tenuto.services.launcher.policies.restarts import setbacks_after
+from tenuto.services.launcher.policies.leaving import was_asked
+from tenuto.services.launcher.policies.restarts import after
 from tenuto.services.launcher.state import Allocation, Part, State
 from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
 from tenuto.services.launcher.state.nodes import node_has_ended
@@ -70,7 +71,9 @@ def part_reported(state: State, data: GangPartReported) -> State:
         parts = tuple(replace(p, started=True) if p.agent_id == data.agent_id else p for p in allocation.parts)
         return put_allocation(state, replace(allocation, parts=parts))
     parts = tuple(
-        replace(p, outcome=data.outcome, exit_code=data.exit_code, error=data.error) if p.agent_id == data.agent_id else p
+        replace(p, outcome=data.outcome, exit_code=data.exit_code, error=data.error, cause=data.cause)
+        if p.agent_id == data.agent_id
+        else p
         for p in allocation.parts
     )
     broken = data.outcome in ("failed", "lost")
@@ -107,9 +110,9 @@ def _set_back(state: State, allocation: Allocation, data: WorkersExited) -> Stat
     trial = state.trial(data.trial_id)
     if trial is None:
         return state
-    setbacks = setbacks_after(trial.setbacks, data.outcome, advanced=allocation.advanced)
+    standstill = after(trial.standstill, data.outcome, asked=was_asked(trial, allocation), advanced=allocation.advanced)
     pause_of = data.allocation_id if data.restart_at_us is not None and trial.phase != "stopped" else ""
-    return put_trial(state, replace(trial, setbacks=setbacks, pause_of=pause_of, restart_at_us=data.restart_at_us or 0))
+    return put_trial(state, replace(trial, standstill=standstill, pause_of=pause_of, restart_at_us=data.restart_at_us or 0))
 
 
 def pause_ended(state: State, data: RestartPauseEnded) -> State:
@@ -141,7 +144,12 @@ def revoked(state: State, data: AgentRevoked) -> State:
 
 
 def advanced(state: State, data: CheckpointSaved | ValidationReported) -> State:
-    allocation = state.allocations.get(data.allocation_id)
-    if allocation is None or allocation.advanced:
+    """Before the checkpoint becomes that of the trial. One at the place of the last, which a run may save that trains nothing,
+    is no progress; results of places that had one before are not recorded."""
+    allocation, trial = state.allocations.get(data.allocation_id), state.trial(data.trial_id)
+    if allocation is None or trial is None or allocation.advanced:
+        return state
+    last = trial.checkpoint
+    if isinstance(data, CheckpointSaved) and last is not None and not last.weights_only and data.batches <= last.batches:
         return state
     return put_allocation(state, replace(allocation, advanced=True))

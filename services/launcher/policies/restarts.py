@@ -1,11 +1,14 @@
-"""Pause before the restart of a trial whose workers failed or were lost.
+"""Pause before the next start of a trial whose workers ended without progress, however they ended.
 
 The first restart is immediate: most causes are over by then, and a killed worker goes on within a fraction of a second. What
-comes again, with nothing saved or validated between, does so for a reason that lasts: a store that is full, a damaged checkpoint,
-a network that is down, code that cannot run. Then each pause is twice as long as the one before it.
-"""
+comes again, with nothing new saved or validated between, does so for a reason that lasts: a store that is full, a damaged
+checkpoint, a network that is down, code that cannot run, or that leaves by itself. Then each pause is twice as long as the one
+before it. Workers that were asked to leave have no such reason; only a pool in which a trial hardly ever comes to train makes it
+pause."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 from tenuto.schemas.events.run import WorkersOutcome
 
@@ -13,16 +16,41 @@ RESTART_PAUSE_SECONDS_FIRST = 1.0
 """Before the second restart in a row that followed no progress."""
 RESTART_PAUSE_SECONDS_MAX = 300.0
 """A cause that is mended is noticed within five minutes, and one that stays costs twelve starts an hour."""
+ASKED_FREE = 5
+"""Ends in a row, as the scheduler or the search asked, that are followed by no pause: it is usual that a trial makes way several
+times while the work of others arrives."""
 _DOUBLINGS_MAX = 20
 """Beyond this the bound above has long been reached."""
+
 SETBACKS: frozenset[WorkersOutcome] = frozenset({"failed", "lost"})
-"""Outcomes after which a trial starts again without having been asked to leave."""
+"""Outcomes that are a setback also for workers that had got further, or were asked to leave."""
 
 
-def setbacks_after(setbacks: int, outcome: WorkersOutcome, *, advanced: bool) -> int:
-    """Setbacks in a row. `advanced`: the workers that ended had saved a checkpoint or validated."""
-    before = 0 if advanced else setbacks
-    return before + 1 if outcome in SETBACKS else before
+@dataclass(frozen=True)
+class Standstill:
+    """Ends of a trial's workers in a row with nothing new saved or validated between them."""
+
+    setbacks: int = 0
+    """Ends that nobody had asked for."""
+    asked: int = 0
+    """Ends that the scheduler or the search had asked for."""
+
+
+def after(before: Standstill, outcome: WorkersOutcome, *, asked: bool, advanced: bool) -> Standstill:
+    """`asked`: the workers had been told to leave. `advanced`: they had saved something new, or validated."""
+    before = Standstill() if advanced else before
+    if outcome in SETBACKS:
+        return replace(before, setbacks=before.setbacks + 1)
+    if advanced:
+        return before
+    return replace(before, asked=before.asked + 1) if asked else replace(before, setbacks=before.setbacks + 1)
+
+
+def pause_of(standstill: Standstill, outcome: WorkersOutcome, *, asked: bool) -> tuple[int, float]:
+    """(ends in a row, seconds) of the pause before the next start."""
+    if asked and outcome not in SETBACKS:
+        return standstill.asked, pause_seconds(standstill.asked - ASKED_FREE)
+    return standstill.setbacks, pause_seconds(standstill.setbacks)
 
 
 def pause_seconds(setbacks: int) -> float:

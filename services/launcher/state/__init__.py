@@ -17,9 +17,10 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.environment import AllowedMount
 from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.schemas.events.run import Cause, WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.record import KnownData, Parent
+from tenuto.services.launcher.policies.restarts import Standstill
 from tenuto.services.launcher.state.nodes import ProvisionedPool, check_pool
 
 Phase = Literal["wanted", "paused", "stopped"]
@@ -42,8 +43,8 @@ class Trial:
     """Records of its declared data by its last run, by name."""
     environment_hash: str = ""
     """Of its last run."""
-    setbacks: int = 0
-    """Failures and losses of its workers in a row, with nothing saved or validated between them."""
+    standstill: Standstill = field(default_factory=Standstill)
+    """Ends of its workers in a row with nothing new saved or validated between them."""
     pause_of: str = ""
     """The allocation whose end began a pause before the next start; empty: none."""
     restart_at_us: int = 0
@@ -78,6 +79,7 @@ class Part:
     """Set when its workers have left."""
     exit_code: int | None = None
     error: str | None = None
+    cause: Cause | None = None
 
     @property
     def running(self) -> bool:
@@ -103,7 +105,7 @@ class Allocation:
     rendezvous: str = ""
     """Address of rank 0's rendezvous; empty until it is known."""
     advanced: bool = False
-    """True once it has saved a checkpoint or validated."""
+    """True once it has saved a checkpoint behind the one that it began with, or validated where the trial had not."""
     first_followed: bool = False
     """`first_exit` only followed a part whose word is still to come."""
     trace: str = ""

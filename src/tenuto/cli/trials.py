@@ -100,7 +100,7 @@ def presence(view: dict[str, Any]) -> list[tuple[str, str]]:
     if view.get("leaving_us"):
         rows.append(("told to leave", f"{when(view['leaving_us'])}; workers that do not leave in time are killed"))
     if view.get("restart_at_us"):
-        why = f"after {view['setbacks']} failures or losses in a row with nothing saved or validated between"
+        why = f"after {view['setbacks']} starts in a row with nothing new saved or validated"
         rows.append(("starts again", f"{when(view['restart_at_us'])}, {why}; `tenuto exp pause` and `resume` start it at once"))
     return rows
 

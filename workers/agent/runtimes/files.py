@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenuto.schemas.events.run import Cause
 from tenuto.schemas.text import storable
 from tenuto.workers.agent.runtimes.runtime import Cut, Exit
 from tenuto.workers.agent.untrusted_files import is_shortage, open_foreign, read_foreign
-from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
+from tenuto.workers.endings import KILLED, REFUSED, SIGNAL_EXIT_BASE, STDERR_BYTES_READ, STDERR_LINES_SHOWN
 
 READ_BYTES_MAX = 256 * 1024
 """Most bytes per read: bounds memory and the size of a report for a worker that prints without end."""
@@ -72,20 +73,30 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
 
 def read_exit(files: RunFiles) -> Exit:
     """Raises OSError where the agent could not look: a worker that ended well would be taken for one that was killed."""
-    code, said = read_exit_code(files), _said(files)
-    return Exit(code, said, () if said or not code else _last_lines(files))
+    (code, how), said = _read_code(files), _said(files)
+    signaled = code is not None and (how == KILLED or (not how and code > SIGNAL_EXIT_BASE))
+    cause: Cause | None = "will_repeat" if how == REFUSED else None
+    lines = () if said or signaled or code is None else _last_lines(files)
+    return Exit(code, said, lines, signaled=signaled, cause=cause)
 
 
 def read_exit_code(files: RunFiles) -> int | None:
-    """The worker's exit code as the shell saw it. None: the shell was killed, too. Raises OSError if that cannot be seen."""
+    """The worker's exit code as its parent saw it. None: the parent was killed, too. Raises OSError if that cannot be seen."""
+    return _read_code(files)[0]
+
+
+def _read_code(files: RunFiles) -> tuple[int | None, str]:
+    """Exit code, and the word behind it. A shell, which starts cold workers, writes no word: to it, a program that exits with 137
+    looks like one that was killed."""
     try:
-        return int(read_foreign(files.exit, files.owner))
+        code, _, how = read_foreign(files.exit, files.owner).strip().partition(" ")
+        return int(code), how
     except ValueError:
-        return None
+        return None, ""
     except OSError as error:
         if is_shortage(error):
             raise
-        return None
+        return None, ""
 
 
 def _said(files: RunFiles) -> str:

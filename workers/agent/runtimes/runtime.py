@@ -25,6 +25,7 @@ from typing import NewType, Protocol
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.run import Cause
 
 Handle = NewType("Handle", str)
 """Identity of a started run; never mistaken for a later one. Only the runtime can read it."""
@@ -88,8 +89,17 @@ class Exit:
     """Sentence for the user that the worker wrote about an error."""
     last_lines: tuple[str, ...] = ()
     """End of standard error, if there was an error without such a sentence."""
+    signaled: bool = False
+    """True: the code is that of a death by a signal."""
+    cause: Cause | None = None
+    """Cause that the runtime itself knows: no code of the user's had begun."""
     out_of_memory: bool = False
     """True: the kernel killed processes of the run because it had used all memory that it may; `said` has the limit."""
+
+    @property
+    def killed(self) -> bool:
+        """True: the worker died by a signal, or no process was left to report its end."""
+        return self.signaled or self.code is None
 
 
 class Endpoint(Protocol):

@@ -23,6 +23,8 @@ from typing import Any
 PYTHON_MIN = (3, 11)
 EXIT_WILL_REPEAT = 86
 """tenuto.schemas.events.run.EXIT_CODE_WILL_REPEAT."""
+EXITED, KILLED, REFUSED = "exited", "killed", "refused"
+"""tenuto.workers.endings."""
 HOME = "/tenuto"
 WARM_SOCKET = "/tenuto-warm/agent.sock"
 """Socket at which the agent waits for a warm container, and for nobody else."""
@@ -40,17 +42,23 @@ def main() -> int:
     problem = job["check"] and unusable(job)
     if problem:
         write(job["error_file"], problem)
-        return leave(job, EXIT_WILL_REPEAT)
+        return leave(job, EXIT_WILL_REPEAT, REFUSED)
+    reading, writing = os.pipe()  # closed by the worker's exec, and by nothing else without a word
     child = os.fork()
     if child == 0:
-        begin(job)
+        os.close(reading)
+        begin(job, writing)
+    os.close(writing)
     pass_on()
     while True:
         pid, status = os.wait()
         if pid == child:
             break
-    code = SIGNAL_EXIT_BASE + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    return leave(job, code)
+    if os.read(reading, 1):
+        return leave(job, EXIT_WILL_REPEAT, REFUSED)
+    if os.WIFSIGNALED(status):
+        return leave(job, SIGNAL_EXIT_BASE + os.WTERMSIG(status), KILLED)
+    return leave(job, os.WEXITSTATUS(status), EXITED)
 
 
 def warm() -> int:
@@ -110,14 +118,14 @@ def surroundings(added: Any) -> "dict[str, str]":
     return environment
 
 
-def leave(job: Any, code: int) -> int:
-    write(job["exit_file"] + ".partial", "%d\n" % code)
+def leave(job: Any, code: int, how: str) -> int:
+    write(job["exit_file"] + ".partial", "%d %s\n" % (code, how))
     os.rename(job["exit_file"] + ".partial", job["exit_file"])
     return code
 
 
-def begin(job: Any) -> None:
-    """Turns this process into the worker."""
+def begin(job: Any, failed: int) -> None:
+    """Turns this process into the worker. `failed`: pipe that gets a byte where that is not possible."""
     try:
         os.setsid()
         output = [os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o660) for name in ("stdout", "stderr")]
@@ -135,6 +143,7 @@ def begin(job: Any) -> None:
     except Exception as error:
         write(job["error_file"], "The worker could not be started in the image %s: %s." % (job["image"], error))
     finally:
+        os.write(failed, b"f")
         os._exit(EXIT_WILL_REPEAT)
 
 

@@ -297,10 +297,8 @@ class DockerRuntime(RunDirectories):
     async def _kill_one(self, container: str) -> None:
         self.warm.doom(container)
         state = await self._engine.state(container)
-        if state is not None and state["Status"] == "created":
-            await self._engine.remove(container)
-        else:
-            await self._engine.kill(container)
+        created = state is not None and state["Status"] == "created"
+        await (self._engine.remove if created else self._engine.kill)(container)
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
         container, name, _ = _parts(handle)
@@ -330,8 +328,9 @@ class DockerRuntime(RunDirectories):
             return Exit(SIGNAL_EXIT_BASE + 9, out_of_memory(state["MemoryLimit"]), out_of_memory=True)
         code = state.get("ExitCode", 0)
         if found.code is None and code != SIGNAL_EXIT_BASE + 9 and (code or container in self._told):
+            said = could_not_begin(code, await self._engine.said(container))
             # With 0 it may have been a daemon that died on the way of the line: tried again, as after an error of the code.
-            return Exit(EXIT_CODE_WILL_REPEAT if code else 1, could_not_begin(code, await self._engine.said(container)))
+            return Exit(EXIT_CODE_WILL_REPEAT, said, cause="will_repeat") if code else Exit(1, said)
         return found
 
     async def clean(self, allocation_id: str) -> None:

@@ -1,0 +1,71 @@
+"""When a trial is given up: how often its workers may end, and how. Pure.
+
+No allocation turns over without bound, whatever ends it. Errors of the user's code count against `max_restarts`. All else is
+free as long as the trial gets on; ends in a row that brought nothing new (no checkpoint behind the last, no validation) are
+bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tenuto.schemas.events.run import WorkersExited
+
+DEATHS_MAX = 5
+"""Restarts after deaths in a row that brought nothing: workers that died by a signal, or a rank that hung. Code that dies each
+time
+(out of memory) must not restart for ever. Where the user's `max_restarts` is more, so many."""
+FRUITLESS_MAX = 100
+"""The same for ends of any kind. An agent that is gone, a network that is down or a pool in which others always come first is
+nobody's fault and ends by itself, so a trial outlasts a night of it: with the pauses between restarts (at most five minutes)
+that is more than eight hours."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ends of a trial's workers."""
+
+    failures: int = 0
+    """By errors of the user's code."""
+    fruitless: int = 0
+    """Of any kind, one after the other, with nothing new saved or validated between them."""
+    deaths: int = 0
+    """Number of `fruitless` in which processes died by a signal or hung: the user's code may be the cause."""
+
+
+def after(ends: Ends, exited: WorkersExited, *, advanced: bool) -> Ends:
+    """`advanced`: the workers had saved a checkpoint behind the last, or validated. The end itself counts if nobody had wanted
+    it."""
+    if advanced:
+        ends = replace(ends, fruitless=0, deaths=0)
+    failed, lost = exited.outcome == "failed", exited.outcome == "lost"
+    return Ends(
+        failures=ends.failures + failed,
+        fruitless=ends.fruitless + (failed or lost or not advanced),
+        deaths=ends.deaths + (lost and _may_be_the_codes(exited)),
+    )
+
+
+def _may_be_the_codes(exited: WorkersExited) -> bool:
+    """False for losses that no code of the user's can be to blame for: an agent is gone, a link was cut."""
+    return exited.exit_code is not None and exited.cause not in ("followed", "infrastructure")
+
+
+def verdict(ends: Ends, exited: WorkersExited, max_restarts: int) -> str | None:
+    """Error of a trial that is given up after this end, which `ends` includes; None: it may start again."""
+    if exited.outcome == "failed":
+        given_up = ends.failures > max_restarts or exited.cause in ("invalid_hyperparameters", "will_repeat")
+        return error_of(exited) if given_up else None
+    dies = exited.outcome == "lost" and ends.deaths > max(DEATHS_MAX, max_restarts)
+    if not dies and ends.fruitless <= max(FRUITLESS_MAX, max_restarts):
+        return None
+    how = "were lost" if exited.outcome == "lost" else "ended"
+    cause = exited.error or ("its processes were killed or its agent went away" if exited.outcome == "lost" else exited.outcome)
+    hint = ". Look for what kills them, such as too little memory." if dies else ""
+    return (
+        f"the trial's workers {how} {ends.fruitless} times in a row without a new checkpoint or a validation between; "
+        f"the last time: {cause}{hint}"
+    )
+
+
+def error_of(exited: WorkersExited) -> str:
+    return exited.error or f"the worker exited with code {exited.exit_code}"
