@@ -160,8 +160,8 @@ class ExperimentConfig(Model):
     """Training between two reports of training metrics, which are averages over the batches between them."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
     """Number of times a trial starts again after an error of its own code. Infrastructure failures do not count. The same
-    number, but at least five, limits restarts after workers died by a signal or hung without a checkpoint or validation in
-    between."""
+    error twice in a row, with no checkpoint or validation in between, ends it earlier (docs/errors.md). The same number, but at
+    least five, limits restarts after workers died by a signal or hung without a checkpoint or validation in between."""
     log_policies: list[LogPolicy] = Field(default=[], max_length=LOG_POLICIES_MAX, exclude_if=_is_empty)
     """Patterns, and what is done when a worker prints a line that matches one."""
     environment: Environment = Environment()

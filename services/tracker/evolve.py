@@ -17,6 +17,7 @@ from tenuto.schemas.events.trial import (
     CheckpointDeleted,
     CheckpointSaved,
     EnvironmentRecorded,
+    LogMatched,
     TrialFailed,
     TrialFinished,
     TrialProgressed,
@@ -25,6 +26,7 @@ from tenuto.schemas.events.trial import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.replacing import replaced
 from tenuto.services.tracker.policies import giving_up
+from tenuto.services.tracker.policies.giving_up import Ends
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
@@ -145,7 +147,10 @@ def _stopped(_: Experiment, trial: Trial, __: TrialStopped) -> Trial:
 
 
 def _granted(_: Experiment, trial: Trial, data: AllocationGranted) -> Trial:
-    return replaced(trial, allocation_id=data.allocation_id, exited=False, advanced=False, run_batches=-1)
+    agents = tuple(part.agent_id for part in data.slots)
+    return replaced(
+        trial, allocation_id=data.allocation_id, exited=False, advanced=False, run_batches=-1, agents=agents, blamed=False
+    )
 
 
 def _released(_: Experiment, trial: Trial, data: AllocationReleased) -> Trial:
@@ -157,7 +162,16 @@ def _released(_: Experiment, trial: Trial, data: AllocationReleased) -> Trial:
 def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
     if data.allocation_id != trial.allocation_id or trial.exited:
         return trial
-    return replaced(trial, exited=True, ends=giving_up.after(trial.ends, data, advanced=trial.advanced))
+    return replaced(trial, exited=True, ends=_ends(trial, data))
+
+
+def _ends(trial: Trial, data: WorkersExited) -> Ends:
+    return giving_up.after(trial.ends, data, advanced=trial.advanced, agents=trial.agents, blamed=trial.blamed)
+
+
+def _log_matched(_: Experiment, trial: Trial, data: LogMatched) -> Trial:
+    current = data.allocation_id == trial.allocation_id
+    return replaced(trial, blamed=True) if current and data.action == "exclude_agent" else trial
 
 
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Trial:
@@ -248,6 +262,7 @@ FOLDS: Folds[State] = Folds(
         CheckpointDamaged: of_trial(_damaged),
         EnvironmentRecorded: _environment,
         TrialProgressed: of_trial(_progressed),
+        LogMatched: of_trial(_log_matched),
         TrialFailed: of_trial(_failed),
         TrialFinished: _finished,
     },

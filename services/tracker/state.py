@@ -56,6 +56,10 @@ class Trial:
     """Ends of its workers, as far as they count."""
     advanced: bool = False
     """The current allocation has saved a checkpoint behind the one before it, or validated."""
+    agents: tuple[str, ...] = ()
+    """Agents of the current allocation, or of the last one."""
+    blamed: bool = False
+    """True: a log policy blames an agent for what the current allocation printed."""
     batches: int = 0
     length: int = 0
     """The furthest point that was ever reported."""

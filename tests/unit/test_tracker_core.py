@@ -82,8 +82,8 @@ def test_user_errors_restart_the_trial_until_max_restarts() -> None:
     finals = []
     for number in (1, 2, 3):
         allocation = driver.grant()
-        (failed,) = driver.exit(allocation, "failed", f"boom {number}")
-        assert failed.error == f"boom {number}"  # type: ignore[attr-defined]
+        (failed,) = driver.exit(allocation, "failed", f"boom {'!' * number}")
+        assert failed.error == f"boom {'!' * number}"  # type: ignore[attr-defined]
         assert failed.failures == number  # type: ignore[attr-defined]
         finals.append(failed.final)  # type: ignore[attr-defined]
         driver.release(allocation)

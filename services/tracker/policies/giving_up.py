@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tenuto.schemas.events.run import WorkersExited
+from tenuto.services.tracker.policies import repeating
 
 DEATHS_MAX = 5
 """Restarts after deaths in a row that brought nothing: workers that died by a signal, or a rank that hung. Code that dies each
@@ -30,15 +31,27 @@ class Ends:
     """Of any kind, one after the other, with nothing new saved or validated between them."""
     deaths: int = 0
     """Number of `fruitless` in which processes died by a signal or hung: the user's code may be the cause."""
+    signature: str = ""
+    """Of the last error that shows something about the code (`repeating.signature`). Empty: none since the last progress."""
+    agents: tuple[str, ...] = ()
+    """Agents of that error."""
+    repeats: bool = False
+    """True: that error came twice in a row, with no progress between."""
 
 
-def after(ends: Ends, exited: WorkersExited, *, advanced: bool) -> Ends:
-    """`advanced`: the workers had saved a checkpoint behind the last, or validated. The end itself counts if nobody had wanted
-    it."""
+def after(ends: Ends, exited: WorkersExited, *, advanced: bool, agents: tuple[str, ...] = (), blamed: bool = False) -> Ends:
+    """`advanced`: the workers had saved a checkpoint behind the last, or validated. `agents`: those that they ran on. `blamed`:
+    a log policy blames the agent. The end itself counts if nobody had wanted it."""
     if advanced:
-        ends = replace(ends, fruitless=0, deaths=0)
+        ends = replace(ends, fruitless=0, deaths=0, signature="", agents=())
     failed, lost = exited.outcome == "failed", exited.outcome == "lost"
-    return Ends(
+    found = "" if blamed else repeating.signature(exited, agents)
+    repeats = repeating.proves(found, ends.signature, agents, ends.agents)
+    if found or failed:  # another error is none of the same in a row; a loss or a preemption between says nothing
+        ends = replace(ends, signature=found, agents=agents)
+    return replace(
+        ends,
+        repeats=repeats,
         failures=ends.failures + failed,
         fruitless=ends.fruitless + (failed or lost or not advanced),
         deaths=ends.deaths + (lost and _may_be_the_codes(exited)),
@@ -53,8 +66,11 @@ def _may_be_the_codes(exited: WorkersExited) -> bool:
 def verdict(ends: Ends, exited: WorkersExited, max_restarts: int) -> str | None:
     """Error of a trial that is given up after this end, which `ends` includes; None: it may start again."""
     if exited.outcome == "failed":
-        given_up = ends.failures > max_restarts or exited.cause in ("invalid_hyperparameters", "will_repeat")
-        return error_of(exited) if given_up else None
+        if ends.failures > max_restarts or exited.cause in ("invalid_hyperparameters", "will_repeat"):
+            return error_of(exited)
+        return repeating.told(error_of(exited)) if ends.repeats else None
+    if ends.repeats:
+        return repeating.told(f"the trial's workers were lost: {exited.error or 'they died by a signal'}")
     dies = exited.outcome == "lost" and ends.deaths > max(DEATHS_MAX, max_restarts)
     if not dies and ends.fruitless <= max(FRUITLESS_MAX, max_restarts):
         return None
