@@ -15,6 +15,8 @@ from typing import Any
 
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX
 
+HEAD_CHARACTERS_MAX = 1_000
+"""Most characters of a message in the first line of an error: the place and the traceback must have room beside it."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _GRAPH_ERRORS = ("in user code:", "Graph execution error:")
 """Marks of TensorFlow's errors while it traces or runs a graph; the message contains the user's lines and the error."""
@@ -108,7 +110,10 @@ def _headline(error: BaseException) -> str:
         return f"the trial's code ended the process by sys.exit({error.code!r}); raise an exception to fail, return to go on."
     text = str(error).strip()
     name = type(error).__name__
-    line = f"{name}: {text.splitlines()[0]}" if text else name
+    first = text.splitlines()[0] if text else ""
+    if len(first) > HEAD_CHARACTERS_MAX:  # the traceback below it ends with the whole message, or with its end
+        first = f"{first[:HEAD_CHARACTERS_MAX]}... ({len(first) - HEAD_CHARACTERS_MAX} characters more)"
+    line = f"{name}: {first}" if first else name
     if name == "OutOfMemoryError":
         line += " (use a smaller batch or model, or slots with more memory)"
     elif isinstance(error, FileNotFoundError):

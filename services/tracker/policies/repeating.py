@@ -12,8 +12,9 @@ from tenuto.schemas.events.run import WorkersExited
 
 SIGNATURE_CHARACTERS_MAX = 300
 """Most characters that are compared: a place, a type and the beginning of a message."""
-HEAD_CHARACTERS_MAX = 1_000
-"""Most characters of an error's first line before the reason why it is the last."""
+HEAD_CHARACTERS_MAX = 200
+"""Most characters of an error's first line before the reason why it is the last: lists show the beginning of a line. A longer one
+follows whole."""
 FAULTS = {132: "SIGILL", 134: "SIGABRT", 136: "SIGFPE", 139: "SIGSEGV"}
 """Exit codes of deaths by signals that code sends to itself. SIGKILL and SIGTERM come from outside, and SIGBUS where shared
 memory is short."""
@@ -62,4 +63,6 @@ def told(error: str) -> str:
     """The error with the reason why it is the last, in the first line, which lists show."""
     head, _, rest = error.partition("\n")
     reason = "the same error twice without progress, so the trial is not started again"
-    return f"{head[:HEAD_CHARACTERS_MAX]} ({reason})\n{rest}".rstrip()
+    if len(head) > HEAD_CHARACTERS_MAX:
+        return f"{head[:HEAD_CHARACTERS_MAX]}... ({reason})\n\n{error}"
+    return f"{head} ({reason})\n{rest}".rstrip()

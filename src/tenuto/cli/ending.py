@@ -24,4 +24,8 @@ def follow_to_end(rest: Any, experiment: int, *, quiet: bool, timeout_seconds: f
         say(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
         raise
     if story.state != "completed":
-        raise CliError(f"Experiment {experiment} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
+        from tenuto.cli.output import cut
+
+        raise CliError(
+            f"Experiment {experiment} {story.state}{': ' + cut(story.error) if story.error else ''}", EXIT_NOT_COMPLETED
+        )

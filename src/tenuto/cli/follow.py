@@ -7,7 +7,8 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tenuto.cli.output import JOINED, STATE_STYLES, aligned, duration, plain
+from tenuto.cli import output
+from tenuto.cli.output import JOINED, STATE_STYLES, aligned, cut, duration, plain
 from tenuto.cli.say import say
 from tenuto.cli.story import Story, TrialStory
 
@@ -96,7 +97,7 @@ def view(story: Story, width: int, height: int | None = None) -> RenderableType:
     if story.last_reason and not story.ended:
         parts.append(Text(f"last decision: {story.last_reason}", style="dim"))
     if story.error:
-        parts.append(Text(story.error, style="red"))
+        parts.append(Text(cut(story.error), style="red"))
     return Group(*parts)
 
 
@@ -132,7 +133,7 @@ def _line(story: Story, event: dict[str, Any]) -> str:
         return f"{after}trial {data['trial_id']}: {story.metric} {plain(value)} at {data['length']} {story.unit}"
     if kind in ("TrialRequested", "TrialExtended", "TrialPaused", "TrialStopped"):
         return f"{after}trial {data['trial_id']}: {kind.removeprefix('Trial').lower()} ({event.get('sentence', '')})"
-    error = (data.get("error") or "").split("\n", 1)[0]
+    error = output.head(data.get("error") or "")
     if kind == "TrialFailed":
         return f"{after}trial {data['trial_id']}: failed ({data['failures']}): {error}"
     if kind.startswith("Experiment"):

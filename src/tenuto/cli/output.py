@@ -185,6 +185,21 @@ def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
+HEAD_CHARACTERS_MAX = 300
+"""Most characters of a line of an error, in a list and in what happens: some lines of a terminal."""
+
+
+def cut(error: str) -> str:
+    """An error without what is too long of its lines; `tenuto trial describe` has it whole."""
+    lines = [f"{line[:HEAD_CHARACTERS_MAX]}..." if len(line) > HEAD_CHARACTERS_MAX else line for line in error.splitlines()]
+    return "\n".join(lines)
+
+
+def head(error: str) -> str:
+    """First line of an error, for a list."""
+    return cut(error.partition("\n")[0])
+
+
 def when(time_us: int | None) -> str:
     """Local time."""
     if time_us is None:

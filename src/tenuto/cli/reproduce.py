@@ -47,7 +47,9 @@ def reproduce(
         say(f"\nExperiment {child} goes on; `tenuto exp reproduction {child}` compares.")
         raise
     if story.state != "completed":
-        raise CliError(f"Experiment {child} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
+        from tenuto.cli.output import cut
+
+        raise CliError(f"Experiment {child} {story.state}{': ' + cut(story.error) if story.error else ''}", EXIT_NOT_COMPLETED)
     _report(rest, child, json)
 
 
