@@ -57,6 +57,29 @@ def test_a_search_over_a_script(cluster: LiveCluster) -> None:
     check_deletion(cluster, experiment)
 
 
+BARE = """\
+name: ends the process by itself
+entrypoint: train.py
+hyperparameters: {{code: {code}}}
+searcher: {{name: single, metric: total, max_length: {{epochs: 3}}}}
+resources: {{slots_per_trial: {slots}}}
+"""
+
+
+@pytest.mark.parametrize(("code", "slots"), [(80, 1), (81, 1), (137, 1), (80, 2)])
+def test_a_program_that_ends_by_itself_with_any_code_has_failed_after_two_runs(
+    cluster: LiveCluster, tmp_path: Path, code: int, slots: int
+) -> None:
+    (tmp_path / "config.yaml").write_text(BARE.format(code=code, slots=slots))
+    (tmp_path / "train.py").write_text("import os, tenuto\nwith tenuto.init() as run:\n    os._exit(run.hyperparameters['code'])\n")
+    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
+    cluster.wait_for(lambda: cluster.json("exp", "describe", str(experiment))["state"] == "failed")
+    [trial] = cluster.json("exp", "describe", str(experiment))["trial_list"]
+    assert trial["failures"] == 2
+    assert f"exited with code {code}, and told nothing of its end" in trial["error"]
+    assert "the same error twice without progress" in trial["error"].partition("\n")[0]
+
+
 def check_deletion(cluster: LiveCluster, experiment: int) -> None:
     """Nothing is left of it outside of the record, and the record tells of it."""
     shared = cluster.directory / "shared"
