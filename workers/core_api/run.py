@@ -17,6 +17,7 @@ from tenuto.workers.core_api.checkpoints import Checkpoints
 from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.operations import Operation, numbers_of
 from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.core_api.validations import Validations
 from tenuto.workers.harness import determined_names, notifier
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
@@ -53,7 +54,7 @@ class Run:
         self.local_rank = 0 if gang is None else gang.local_rank
         """Rank among those on this node: the index of its GPU."""
         self._lengths = Lengths(assignment.config, session.shorten)
-        self._validation: dict[str, float] = {}
+        self._validations, self._validation = Validations(self.metric), dict[str, float]()
         self.validated_at: int | None = None
         """Steps of the latest reported validation."""
         self.steps = 0
@@ -203,14 +204,12 @@ class Run:
             self.report_progress(steps)
 
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
-        """Reports validation metrics at this position, which the search compares. One position counts once."""
+        """Reports validation metrics at this position, which the search compares. One position counts once: give all of its
+        metrics together, as what a second call gives is dropped, with a sentence in the trial's log."""
         steps, values = self._reported("report_validation", steps, metrics)
         self._leave_out()
-        if self.metric not in values:
-            say(
-                f"searcher.metric is {self.metric!r}, but report_validation was given {', '.join(sorted(values)) or 'nothing'}: "
-                "this trial counts as the worst. Report that metric, or change searcher.metric."
-            )
+        if not self._validations.is_new(steps, values):
+            return
         self._send_points()
         self.checkpoint.wait()  # it is reported first: a search that reacts to the validation may count on it
         self._validated(steps, values)

@@ -47,6 +47,10 @@ class Schedule:
     def target_batches(self, target_length: int) -> int:
         return target_length * self.unit_batches
 
+    def full_batches(self, full_length: int) -> int:
+        """Batches of a trial's full length."""
+        return self.target_batches(full_length)
+
     def length(self, batches: int) -> int:
         """Whole units trained."""
         return batches // self.unit_batches
@@ -89,6 +93,9 @@ class ShortSchedule(Schedule):
 
     def target_batches(self, target_length: int) -> int:
         return min(self.end_batches, self.full.target_batches(target_length))
+
+    def full_batches(self, full_length: int) -> int:
+        return self.full.target_batches(full_length)
 
     def length(self, batches: int) -> int:
         return self.full_length if batches >= self.end_batches else self.full.length(batches)

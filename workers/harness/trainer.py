@@ -71,6 +71,9 @@ class Trainer(ABC):
     def epoch_batches(self) -> int | None:
         """Batches of one epoch. None: not known (a stream), so lengths cannot be counted in epochs."""
 
+    def check_length(self, full_batches: int) -> None:  # noqa: B027 - a trainer need not care
+        """Called before training with the full length of the trial. Raises UserError if it cannot be trained so."""
+
     @abstractmethod
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
         """Trains up to `until_batches`, or to the end of the batch in which `interrupted()` became true."""

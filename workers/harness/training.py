@@ -70,6 +70,7 @@ class TrainingLoop:
             _refuse_batch_rules(assignment)
         schedule = schedule or Schedule.of(assignment.config, trainer.epoch_batches)
         self._schedule = schedule if shorten is None else shorten(schedule)
+        trainer.check_length(self._schedule.full_batches(assignment.config.searcher.max_length.value))
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None
         self._saved_at: int | None = None

@@ -14,6 +14,10 @@ UNKNOWN = (
     "how many records a validation batch has cannot be told from it ({batch}), so Reducer.AVG counts each batch once, a short "
     "last one as much as a full one: give {trial} a get_batch_length(self, batch)"
 )
+NO_BATCH = (
+    "the validation data gave no batch, so there is nothing to compare: it is empty, smaller than a batch with drop_last, or its "
+    "__iter__ gives its records only once, while each validation reads it from the beginning."
+)
 NOT_DIVIDED = (
     "a training batch cannot be divided among the slots, as how many records it has cannot be told from it ({batch}): give "
     "{trial} a get_batch_length(self, batch)."

@@ -31,6 +31,11 @@ def seed_everything(seed: int) -> None:
         torch.cuda.manual_seed(seed) if _one_device else torch.cuda.manual_seed_all(seed)
 
 
+def rank_seed(seed: int, rank: int) -> int:
+    """Seed of random operations in training, such as dropout: rank 0 draws as a single process does."""
+    return derive_seed(seed, "training") if rank == 0 else derive_seed(seed, "training", rank)
+
+
 _one_device = False
 
 

@@ -12,15 +12,16 @@ import torch
 
 from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness import signatures
+from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, seeds, users
+from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, periods, seeds, users
 from tenuto.workers.pytorch.batch_words import words
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
-from tenuto.workers.pytorch.lengths import Lengths
+from tenuto.workers.pytorch.lengths import NO_BATCH, Lengths
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.orders import Orders
 from tenuto.workers.pytorch.own_state import generators_of
@@ -80,7 +81,7 @@ class PyTorchTrainer(Trainer):
             build = self.trial.build_validation_data_loader
             self._validation = data.check_loader(build(), build.__name__, build)
         self.context._epoch_batches = checking.epoch_batches(self.trial, self.context, self._training)
-        seeds.seed_everything(rank_seed(self._seed, self.context.rank))
+        seeds.seed_everything(seeds.rank_seed(self._seed, self.context.rank))
         if self._ranks is not None:
             with torch.no_grad():
                 self._ranks.broadcast(
@@ -109,14 +110,11 @@ class PyTorchTrainer(Trainer):
         self._generators += generators_of(self.context._models, self._generators)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
-        if leads:
-            doubts = [*checking.doubts(self.trial), checking.elsewhere(self.trial, self.context)]
-            for sentence in (*doubts, self.context._scaling.sentence()):
-                if sentence:
-                    _say(sentence)
-        self._prepare_in = (
-            self.context._optimizations.aggregation_frequency if leads and checking.saves_on_the_way(info.config) else 0
-        )
+        elsewhere, scaling = checking.elsewhere(self.trial, self.context), self.context._scaling.sentence()
+        for sentence in (*checking.doubts(self.trial), elsewhere, scaling):
+            self._lead_says(sentence)
+        saves = leads and checking.saves_on_the_way(info.config)
+        self._prepare_in = self.context._optimizations.aggregation_frequency if saves else 0
         """Batches until memory for copies is made: by then each optimizer has taken a step."""
         if self.context._shards is not None:
             self.has_snapshots, self._prepare_in = False, 0
@@ -130,6 +128,10 @@ class PyTorchTrainer(Trainer):
     @property
     def batches(self) -> int:  # type: ignore[override]
         return self.context._batches
+
+    def check_length(self, full_batches: int) -> None:
+        for sentence in periods.doubts(self.context, self._callbacks, full_batches):
+            self._lead_says(sentence)
 
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
         context, epoch_batches = self.context, self.epoch_batches
@@ -235,6 +237,7 @@ class PyTorchTrainer(Trainer):
         self.context._share_buffers()
         for callback in callbacks:
             callback.on_validation_start()
+        self._lead_says(periods.untrained(self.context))
         modes = [(module, module.training) for model in self.context._models for module in model.modules()]
         seed = seeds.derive_seed(self._seed, "validation")
         try:
@@ -267,6 +270,8 @@ class PyTorchTrainer(Trainer):
                     rows.append((place, numbers, self._lengths.of(batch, records), "" if place else words(batch)))
             if self._ranks is not None:  # in the order of one process: then the result has the same bits
                 rows = sorted((row for own in self._ranks.objects(rows) for row in own), key=lambda row: row[0])
+            if not rows:
+                raise UserError(NO_BATCH, at=type(self._validation.dataset))
             for _, numbers, length, _ in rows:
                 gathered.add_numbers(numbers, length)
             metrics = gathered.reduce()
@@ -304,13 +309,16 @@ class PyTorchTrainer(Trainer):
 
     def load(self, directory: Path) -> None:
         self._batches_ahead, self._until = None, 0
-        say = _say if self.context.rank == 0 else lambda _: None
-        self._data.resume(checkpoint.restore(self._parts, directory, self._ranks, self._seed, say))
+        self._data.resume(checkpoint.restore(self._parts, directory, self._ranks, self._seed, self._lead_says))
         self._collected = None
         self._call(lambda callback: callback.on_checkpoint_load_end())
 
     def load_weights(self, directory: Path) -> None:
         checkpoint.restore_weights(self.context, directory)
+
+    def _lead_says(self, sentence: str | None) -> None:
+        if sentence and self.context.rank == 0:
+            _say(sentence)
 
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
         """Calls a hook that runs more often in a trial that is interrupted: its random draws must not affect the training."""
@@ -338,11 +346,6 @@ class PyTorchTrainer(Trainer):
                 if under_way is None:
                     raise
                 _say(f"on_trial_end failed, too: {type(error).__name__}: {error}")  # the first error says more
-
-
-def rank_seed(seed: int, rank: int) -> int:
-    """Seed of random operations in training, such as dropout: rank 0 draws as a single process does."""
-    return seeds.derive_seed(seed, "training") if rank == 0 else seeds.derive_seed(seed, "training", rank)
 
 
 def _say(sentence: str) -> None:
