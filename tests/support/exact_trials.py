@@ -104,3 +104,51 @@ def assert_same(ours: Result, theirs: Result) -> None:
     assert ours.seen == theirs.seen
     assert len(ours.weights) == len(theirs.weights)
     assert all(torch.equal(one, other) for one, other in zip(ours.weights, theirs.weights, strict=True))
+
+
+class Training(Small):
+    """A trial of `net()`, which `optimizer(parameters)` trains with `loss(output, target)`."""
+
+    net: Callable[[], nn.Module] = staticmethod(lambda: nn.Linear(1, 1))
+    make: Callable[[Any], Any] = staticmethod(lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9))
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(type(self).net())
+        self.optimizer = context.wrap_optimizer(type(self).make(self.model.parameters()))
+        self.seen: list[list[float]] = []
+        self.losses: list[float] = []
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).square().mean()
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.seen.append(batch[:, 0].tolist())
+        loss = self.loss(self.model(batch / RECORDS), batch / RECORDS)
+        self.losses.append(float(loss))
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return loss.detach()
+
+
+def whole(kind: type[Small], end: int = 15, stops: Sequence[int] = (4, 9)) -> Result:
+    """Result of an interrupted trial, compared with that of one that was left alone."""
+    alone = trained(kind, end)
+    resumed = trained(kind, end, stops)
+    assert resumed.breaks == []
+    assert_same(resumed, alone)
+    assert getattr(resumed.trial, "losses", None) == getattr(alone.trial, "losses", None)
+    return resumed
+
+
+class Average:
+    def __init__(self, model: nn.Module) -> None:
+        self.updates = 0
+        self.shadow = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        self.updates += 1
+        decay = min(0.99, (1 + self.updates) / (10 + self.updates))
+        for name, value in model.named_parameters():
+            self.shadow[name].mul_(decay).add_(value, alpha=1 - decay)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import warnings
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.exactness import add_breaks
 from tenuto.workers.pytorch import data
+from tenuto.workers.pytorch.exactness import Exactness
 from tests.support.exact_trials import BATCH, EPOCH_BATCHES, RECORDS, Records, Small, assert_same, trained
 from tests.unit.test_exact_samplers import END, PassCounter, Permuted, ToldTheEpoch, trial_with, with_sampler
 
@@ -131,3 +136,56 @@ def test_a_sampler_without_a_length_is_refused_with_a_sentence() -> None:
     loader = DataLoader(Records(), batch_size=BATCH, sampler=(index for index in range(RECORDS)))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"sampler \(generator\) has no length"):
         data.check_loader(loader, "build_training_data_loader")
+
+
+WORDINGS = {
+    "scatter_add does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You can": (
+        "scatter_add has no deterministic kernel here"
+    ),
+    "cuDNN Attention defaults to a non-deterministic algorithm. To explicitly enable determinism call torch.use_(...)": (
+        "cuDNN Attention defaults to a non-deterministic algorithm"
+    ),
+    "Memory Efficient attention defaults to a non-deterministic algorithm. To explicitly": (
+        "Memory Efficient attention defaults to a non-deterministic algorithm"
+    ),
+    "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or `at::Context::x`, but this "
+    "operation is not deterministic because it uses CuBLAS and you have CUDA >= 10.2. To enable": (
+        "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or `at::Context::x`, but this "
+        "operation is not deterministic because it uses CuBLAS and you have CUDA >= 10.2"
+    ),
+    "flex_attention: Running non-deterministic backward.": "flex_attention: Running non-deterministic backward",
+}
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_every_wording_of_an_operation_that_is_not_deterministic_is_a_break(
+    wording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Warned(Small):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            warnings.warn(wording, UserWarning, stacklevel=1)
+            warnings.warn("kernels are deterministic here", UserWarning, stacklevel=1)
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    [sentence] = trained(Warned, 3).breaks
+    assert sentence.startswith(f"{WORDINGS[wording]}; first used at {__file__}:")
+    assert capsys.readouterr().err.count(WORDINGS[wording]) == 1
+
+
+def test_a_record_with_a_break_does_not_call_itself_exact(tmp_path: Path) -> None:
+    said: list[str] = []
+    record = Exactness(True, torch.device("cpu"), said.append)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert json.loads(record.record())["exact"] is True
+    record.note("an operation has no deterministic kernel")
+    (tmp_path / "exactness.json").write_bytes(record.record())
+    found = json.loads(record.record())
+    assert (found["exact"], found["exact_kernels"]) == (False, True)
+    again = Exactness(True, torch.device("cpu"), said.append)
+    again.resume(record.record())
+    assert again.breaks == record.breaks, "kernels were exact before, so nothing is added"
+    again.resume(json.dumps({"exact": True, "breaks": [], "surroundings": again.surroundings()}).encode())  # an older one
+    assert again.breaks == record.breaks
+    (tmp_path / "exactness.json").write_bytes(Exactness(True, torch.device("cpu"), said.append).record())
+    add_breaks(tmp_path, ["the buffer is not saved"])
+    assert json.loads((tmp_path / "exactness.json").read_bytes())["exact"] is False

@@ -43,6 +43,15 @@ def breaks_in(directory: Path) -> tuple[str, ...]:
     return tuple(" ".join(item.split())[:BREAK_CHARACTERS_MAX] for item in plain[:BREAKS_REPORTED_MAX])
 
 
+def not_searched_in(directory: Path) -> tuple[str, ...]:
+    """Attributes, named in a checkpoint's files, whose inside it does not know."""
+    try:
+        found = json.loads((directory / EXACTNESS_FILE).read_bytes()).get("not_searched", ())
+    except (OSError, ValueError, AttributeError):
+        return ()
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
+
+
 def add_breaks(directory: Path, sentences: list[str]) -> None:
     """Adds sentences to the record in a checkpoint's files, or to a new one. Raises OSError."""
     if not sentences:
@@ -54,6 +63,7 @@ def add_breaks(directory: Path, sentences: list[str]) -> None:
     except (FileNotFoundError, ValueError, LookupError, TypeError):
         found, known = {"exact": False, "surroundings": {}}, []
     found["breaks"] = known + [sentence for sentence in sentences if sentence not in known]
+    found["exact"] = False
     path.write_bytes(json.dumps(found, indent=1, sort_keys=True).encode())
 
 
@@ -63,6 +73,8 @@ class ExactnessRecord(ABC):
     def __init__(self, exact: bool, say: Callable[[str], None]) -> None:
         self.exact, self._say = exact, say
         self.breaks: list[str] = []
+        self.not_searched: list[str] = []
+        """Attributes whose inside no checkpoint knows: where to look if a resumed trial differs."""
         self._told = False
 
     @abstractmethod
@@ -95,11 +107,16 @@ class ExactnessRecord(ABC):
         return True
 
     def record(self) -> bytes:
-        """Record for a checkpoint. Cheap."""
+        """Record for a checkpoint. Cheap. `exact`: nothing is known that would make a resumed trial differ."""
         self.check_settings()
-        return json.dumps(
-            {"exact": self.exact, "surroundings": self.surroundings(), "breaks": self.breaks}, indent=1, sort_keys=True
-        ).encode()
+        record = {
+            "exact": self.exact and not self.breaks,
+            "exact_kernels": self.exact,
+            "surroundings": self.surroundings(),
+            "breaks": self.breaks,
+            "not_searched": self.not_searched,
+        }
+        return json.dumps(record, indent=1, sort_keys=True).encode()
 
     def resume(self, record: bytes) -> None:
         """Adopts the record of a checkpoint, and tells what is different on this machine."""
@@ -108,7 +125,7 @@ class ExactnessRecord(ABC):
             self._add(sentence)
         if not self.exact:
             return
-        if not saved["exact"]:
+        if not saved.get("exact_kernels", saved["exact"]):
             self.note("it was trained without exact kernels before")
         here = self.surroundings()
         for name in sorted(saved["surroundings"].keys() | here.keys()):

@@ -20,9 +20,23 @@ import torch
 from tenuto.workers.harness.exactness import EXACTNESS_FILE as EXACTNESS_FILE
 from tenuto.workers.harness.exactness import ExactnessRecord, processor
 
+WORDS_MAX = 200
+"""Most characters of a warning that are shown: its first sentence says which operation it is."""
 HOST_THREADS = 4
 """CPU threads of a trial that trains on a GPU: fixed, because sums may depend on it; more help little beside a GPU."""
-_NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
+_OPERATION = re.compile(r"(\S+) does not have a deterministic implementation")
+_WORDINGS = r"non-?\s?determinis|(?:not|n't)\s+(?:be\s+|have\s+an?\s+)?determinis|no\s+determinis"
+"""Torch, its attention kernels, its compiler and libraries built on it each word this warning in another way."""
+
+
+def not_deterministic(warning: str) -> str | None:
+    """Words for a warning that an operation is not deterministic; None for another warning."""
+    if (found := _OPERATION.search(warning)) is not None:
+        return f"{found[1]} has no deterministic kernel here"
+    if re.search(_WORDINGS, warning, re.IGNORECASE) is None:
+        return None
+    sentence = re.split(r"(?<=\w)\.\s|, but you set|\n", warning.strip(), maxsplit=1)[0].strip(" .")
+    return " ".join(sentence.replace(";", ",").split())[:WORDS_MAX]
 
 
 def prepare_torch(local_slots: int, deterministic: bool, local_rank: int = 0) -> torch.device:
@@ -81,15 +95,15 @@ class Exactness(ExactnessRecord):
         """Notices torch's warnings of operations that are not deterministic. Call `close` afterwards."""
         if not self.exact:
             return
-        warnings.filterwarnings("always", message=".*does not have a deterministic implementation")
+        warnings.filterwarnings("always", message=f"(?s).*(?:{_WORDINGS})")
         self._show_warning = show = warnings.showwarning
 
         def notice(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
-            found = _NOT_DETERMINISTIC.search(str(message))
-            if found is None:
+            what = not_deterministic(str(message))
+            if what is None:
                 show(message, category, filename, lineno, file, line)
             else:
-                self.note(f"{found[1]} has no deterministic kernel here; first used at {filename}:{lineno}")
+                self.note(f"{what}; first used at {filename}:{lineno}")
 
         warnings.showwarning = notice
 

@@ -31,6 +31,11 @@ def note_unsaved(
         exactness.note_lost(sentence)
     if sentence := attributes.slow():
         exactness.tell_once(sentence)
+    objects = attributes.searched()
+    exactness.not_searched = [
+        f"{shown(path)} ({kind}{f', set in {place}' if (place := place_of(objects, path)) else ''})"
+        for path, kind in attributes.not_searched()
+    ]
     for optimizer in context._optimizers:
         if own_state.names_by_id(optimizer):
             place = place_of_method(type(optimizer), "state_dict")
@@ -40,7 +45,6 @@ def note_unsaved(
                 + "name them by their place in param_groups, as torch.optim.Optimizer.state_dict does"
             )
     for path, _, kind in attributes.unsaved():
-        objects = attributes.searched()
         if not _saves_itself(objects.get(path[0])):
             place = place_of(objects, path)
             exactness.note_lost(

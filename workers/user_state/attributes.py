@@ -33,6 +33,8 @@ _ASKED = "asked "
 _SHORT = (type(None), bool, int, float)
 SLOW_SECONDS = 2.0
 """Duration of one checkpoint's state after which the user is told, once."""
+NOT_SEARCHED_MAX = 20
+"""Most objects named that are not looked into: more would not be read."""
 Key = tuple[Path, bool]
 """Key of an entry: its path, and whether it is the value of an attribute."""
 
@@ -166,6 +168,11 @@ class Attributes:
         bad = "whose state_dict holds more than plain values"
         found += [(path, name_of(path), f"{_kind_of(value)} {bad}") for path, value in self._bad.items()]
         return found + [(path, name_of(path), f"{_kind_of(value)} {beyond}") for path, value in self._cut.items()]
+
+    def not_searched(self) -> list[tuple[Path, str]]:
+        """Path and type of objects that a checkpoint neither holds nor looks into: those of other libraries."""
+        found = [(path, _kind_of(value)) for path, value in self._unknown.items() if not kinds.is_iterator(value)]
+        return found[:NOT_SEARCHED_MAX]
 
     def _is_changed(self, path: Path, value: Any) -> bool:
         return kinds.mark_of_opaque(value) != self._begun_opaque.get(path)

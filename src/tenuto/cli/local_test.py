@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PERIOD_BATCHES = 4
 """Batches between two checkpoints of the test, or two steps of the optimizer where these are more."""
 WIDTH = 9
+ATTRIBUTES_SHOWN_MAX = 5
+"""Most attributes named as different: the cause is one of the first, or all follow from it."""
 
 
 @dataclass
@@ -70,6 +72,8 @@ class _Rehearsal:
         self.config = config.model_copy(update={"checkpoint_policy": "all", "checkpoint_period_minutes": None})
         self.directory, self.place, self.variables, self.findings = directory, place, variables, findings
         self.model, self.first, self.second = place / "model", place / "first", place / "second"
+        self.named: set[str] = set()
+        """Breaks of exactness that were shown."""
         self.period = max(PERIOD_BATCHES, 2 * config.optimizations.aggregation_frequency)
 
     def run(self) -> None:
@@ -163,9 +167,14 @@ class _Rehearsal:
             return []
         largest = max(saved, key=lambda report: len(report.files))
         self.findings.good(f"saves a checkpoint ({len(largest.files)} files, {largest.size_bytes / 1e6:.1f} MB)")
-        for sentence in dict.fromkeys(sentence for report in saved for sentence in report.breaks):
-            self.findings.problem(f"a resumed trial would differ: {sentence}")
+        self._name_breaks(saved)
         return saved
+
+    def _name_breaks(self, saved: list[Any]) -> None:
+        for sentence in dict.fromkeys(sentence for report in saved for sentence in report.breaks):
+            if sentence not in self.named:
+                self.named.add(sentence)
+                self.findings.problem(f"a resumed trial would differ: {sentence}")
 
     def _copy_up_to(self, checkpoint_id: str) -> None:
         """Makes the second record: the first one, as if its process had been killed after that checkpoint."""
@@ -184,6 +193,10 @@ class _Rehearsal:
 
     def _compare_weights(self, resumed_at: int, batches: int) -> None:
         """Compares the weights of the resumed trial with those of the one that was left alone, at the same position."""
+        from tenuto.workers.core_api.local_record import checkpoints_of
+
+        if not self.named:  # else what the resumed part noticed follows from what was said
+            self._name_breaks(checkpoints_of(self.second))
         left, right = (_weights(record, batches) for record in (self.first, self.second))
         resumed = f"resumed at batch {resumed_at} in a fresh process, at batch {batches}"
         if left == right:
@@ -193,8 +206,26 @@ class _Rehearsal:
         else:
             self.findings.problem(
                 f"{resumed} its weights are not those of the trial that went on: something that training uses is neither saved "
-                "nor drawn from the seed (the clock, an order of files, a global object)."
+                f"nor drawn from the seed (the clock, an order of files, a global object){self._suspects(batches)}."
             )
+
+    def _suspects(self, batches: int) -> str:
+        """Attributes that may be the cause: those that came out different, and those that no checkpoint looks into."""
+        from tenuto.kernel.storage import checkpoints
+        from tenuto.workers.core_api.local_record import checkpoints_of, store_of
+        from tenuto.workers.harness.exactness import not_searched_in
+
+        left, right = self.place / "left", self.place / "right"
+        for record, target in ((self.first, left), (self.second, right)):
+            report = next(item for item in checkpoints_of(record) if item.batches == batches)
+            store = store_of(record)
+            checkpoints.load(store, checkpoints.read_manifest(store, report.checkpoint_id), target)
+        parts = []
+        if different := _different_attributes(left, right):
+            parts.append(f"different by then: {', '.join(different)}")
+        if unknown := not_searched_in(left):
+            parts.append(f"not looked into: {', '.join(unknown)}")
+        return "; " + "; ".join(parts) if parts else ""
 
     def _compare_metrics(self, resumed_at: int) -> None:
         """Compares the last validation: what else a script's checkpoint holds, such as a time, is its own."""
@@ -211,6 +242,22 @@ class _Rehearsal:
                 f"{resumed} it validates otherwise than the one that went on ({shown(right[0].metrics)}, not "
                 f"{shown(left[0].metrics)}): its checkpoint lacks something (docs/core-api.md, exact resume)."
             )
+
+
+def _different_attributes(left: Path, right: Path) -> list[str]:
+    """Names of the attributes that two checkpoints of a PyTorch trial hold with different values."""
+    if not (left / "state.pt").exists() or not (right / "state.pt").exists():
+        return []
+    from tenuto.workers.pytorch.state import load_plain
+    from tenuto.workers.pytorch.users import shown
+    from tenuto.workers.user_state.marks import mark_of_encoded
+
+    found = [
+        {tuple(path): mark_of_encoded(encoded, versions=False) for path, encoded in load_plain(place).get("attributes") or ()}
+        for place in (left, right)
+    ]
+    paths = [path for path in {**found[0], **found[1]} if found[0].get(path) != found[1].get(path)]
+    return [shown(path) for path in paths[:ATTRIBUTES_SHOWN_MAX]]
 
 
 WEIGHTS_SUFFIX = ".safetensors"
