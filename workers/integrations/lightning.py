@@ -35,7 +35,7 @@ CHECKPOINT_FILE = "lightning.ckpt"
 RANDOM_FILE = "random.pt"
 """File with the generators' states of one rank; of several ranks it is a list of these, by rank."""
 OVER_KEY = "epoch_is_over"
-"""Key in a checkpoint's metadata: true if the last batch of an epoch is trained."""
+"""Key in the metadata of checkpoints of former versions: true if they were made at the last batch of an epoch, before its end."""
 VALIDATION_KEY = "validation"
 """Key in a checkpoint's metadata: the validation at its position, in case the process dies before it is reported."""
 
@@ -61,6 +61,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         return {name: float(value) for metrics in found for name, value in metrics.items()}
 
     callback = TenutoCallback(run, passes, validate)
+    trainer.callbacks.insert(0, EpochEnds(callback))  # type: ignore[attr-defined]
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     if not callback.begin():
         return
@@ -134,6 +135,24 @@ def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dic
     owner.train_dataloader = train_dataloader
 
 
+class EpochEnds(Callback):
+    """Callback that `fit` adds before all others: what is due at the last batch of an epoch is done when the epoch has ended with
+    its validation, schedulers and hooks, and no hook of the next one was called. A checkpoint before that would lose them: a
+    resumed Lightning does not do them again."""
+
+    def __init__(self, callback: TenutoCallback) -> None:
+        self._callback = callback
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._callback.end_epoch(trainer):
+            raise StopIteration  # with which Lightning's own loops end
+        # An epoch that begins here is complete; Lightning would take a resumed one for the rest of one that was interrupted.
+        trainer.fit_loop.epoch_loop.restarting = False
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._callback.end_epoch(trainer)
+
+
 class TenutoCallback(Callback):
     """Callback that `fit` adds to the Trainer."""
 
@@ -153,6 +172,11 @@ class TenutoCallback(Callback):
         self._saved_at = self.steps
         self._generators: dict[str, Any] | None = None
         """Generators' states after a batch: Lightning's validation draws from those of the training."""
+        self._leaving = False
+        self._epoch_over = False
+        """True: the last batch of an epoch is trained, and what is due there is not done yet."""
+        self._held: dict[str, float] | None = None
+        """Validation there."""
         self._changed_checks: tuple[Any, Any] | None = None
         self._validation_names: set[str] = set()
         self._training_names: set[str] = set()
@@ -221,14 +245,19 @@ class TenutoCallback(Callback):
         self._training_names |= set(trainer.callback_metrics) - self._validation_names
         if run.should_report(self.steps):
             run.report_training(self.steps, self._metrics(trainer, self._training_names))
-        if run.should_preempt():
-            self._save(trainer, None)
-            self._stop(trainer)
-            trainer.limit_val_batches = 0  # the slots are wanted: no last validation
-        elif self.steps >= self.target or run.should_validate(self.steps):
+        self._leaving = self._leaving or run.should_preempt()
+        if self.steps >= self.target or run.should_validate(self.steps):
             self._validate_after(trainer, batch_idx)
-        elif run.should_save(self.steps):
-            self._save(trainer, None)
+        loop = trainer.fit_loop.epoch_loop
+        if loop._num_ready_batches_reached():
+            self._epoch_over = True
+        elif not loop._should_check_val_fx(trainer.fit_loop._data_fetcher):  # else when the validation has ended
+            if self._leaving:
+                self._save(trainer, None)
+                self._stop(trainer)
+                trainer.limit_val_batches = 0  # the slots are wanted: no last validation
+            elif run.should_save(self.steps):
+                self._save(trainer, None)
         self._generators = seeds.random_state()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -239,15 +268,35 @@ class TenutoCallback(Callback):
             seeds.restore_random_state(self._generators)
         self._validation_names |= set(trainer.callback_metrics) - self._training_names
         metrics = self._metrics(trainer, self._validation_names)
+        if self._epoch_over:
+            self._held = metrics
+            return
         at_target = self.steps >= self.target
-        if at_target or self._run.should_save(self.steps):
+        if self._leaving or at_target or self._run.should_save(self.steps):
             self._save(trainer, metrics)  # before the report: a search that reacts to it may count on the checkpoint
         self._run.report_validation(self.steps, metrics)
-        if at_target and not self.over and not self._advance():
+        if self._leaving or (at_target and not self.over and not self._advance()):
             self._stop(trainer)
+
+    def end_epoch(self, trainer: Trainer) -> bool:
+        """Does what is due at the last batch of an epoch. True: training is over, or leaves its slots."""
+        if not self._epoch_over:
+            return False
+        held, self._held, self._epoch_over = self._held, None, False
+        at_target = self.steps >= self.target and held is not None
+        if self._leaving or at_target or self._run.should_save(self.steps):
+            self._save(trainer, held, between_epochs=True)
+        if held is not None:
+            self._run.report_validation(self.steps, held)
+        if self._leaving or (at_target and not self.over and not self._advance()):
+            self.over = True
+        self._passes.seed(self._passes.next_epoch)
+        return self.over
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._put_back_checks(trainer)
+        if self._passes.trained:
+            trainer.fit_loop.restarting = False  # else schedulers with a metric are left out of a resumed epoch
         self._passes.end_epoch()
 
     def _put_back_checks(self, trainer: Trainer) -> None:
@@ -263,12 +312,12 @@ class TenutoCallback(Callback):
     def _stop(self, trainer: Trainer) -> None:
         self.over = trainer.should_stop = True
 
-    def _save(self, trainer: Trainer, validation: dict[str, float] | None) -> None:
+    def _save(self, trainer: Trainer, validation: dict[str, float] | None, between_epochs: bool = False) -> None:
         if self._saved_at == self.steps:
             return
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        over = bool(progress.is_last_batch or progress.current.ready >= trainer.num_training_batches)
-        metadata = {VALIDATION_KEY: validation, OVER_KEY: over, **self._passes.metadata(trainer.train_dataloader, over)}
+        metadata = {VALIDATION_KEY: validation, **self._passes.metadata(trainer.train_dataloader, between_epochs)}
+        if between_epochs:
+            _begin_loops(trainer.fit_loop.epoch_loop)
         with self._run.checkpoint.save(self.steps, metadata) as directory:
             trainer.save_checkpoint(directory / CHECKPOINT_FILE)
             states = ranks.of_all(self._run, seeds.random_state())
@@ -279,3 +328,11 @@ class TenutoCallback(Callback):
     def _metrics(self, trainer: Trainer, names: set[str]) -> dict[str, float]:
         found: dict[str, torch.Tensor] = dict(trainer.callback_metrics)
         return {name: float(found[name]) for name in sorted(names) if name in found}
+
+
+def _begin_loops(loop: Any) -> None:
+    """Sets Lightning's counts within an epoch back, as it does itself a moment later."""
+    loop.batch_progress.reset_on_run()
+    loop.scheduler_progress.reset_on_run()
+    loop.automatic_optimization.optim_progress.reset_on_run()
+    loop.val_loop.batch_progress.total.reset()

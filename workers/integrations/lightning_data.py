@@ -113,6 +113,8 @@ class Passes(DataOrder):
         self.skip_in_order = left_out if self._orders is not None and self._followed.num_workers == 0 else 0
         self.begin(epoch)
         batches = make()
+        if self._first is not None and self._is_stateful and not trained:
+            batches = self._past_the_end(batches, make)
         for _ in range(left_out - self.skip_in_order):  # loader workers draw at random what they draw for each
             next(batches, None)
         for count in itertools.count():
@@ -128,6 +130,13 @@ class Passes(DataOrder):
             if before is not None and self._first is not None:  # Lightning may validate before the first step of a resumed trial
                 seeds.restore_random_state(before)
 
+    def _past_the_end(self, batches: Iterator[Any], make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Batches of a new pass. `batches`: of a loader that may still be at the end of the pass before, as it was saved."""
+        for first in batches:
+            return itertools.chain((first,), batches)
+        self.seed(self.epoch)
+        return make()
+
     @staticmethod
     def set_epoch(loaders: Any, epoch: int) -> None:
         """Ignores Lightning's own count of epochs, which it passes to samplers only after it has made the first iterators."""
@@ -136,10 +145,15 @@ class Passes(DataOrder):
                 if callable(tell := getattr(sampler, "set_epoch", None)):
                     tell(epoch)
 
+    @property
+    def next_epoch(self) -> int:
+        """Epoch that follows, between two epochs."""
+        return self.epoch + (self.trained > 0)
+
     def metadata(self, loaders: Any, over: bool) -> dict[str, int]:
-        """Metadata for a checkpoint. `over`: the epoch's last batch is trained. `loaders`: the loaders that Lightning reads."""
+        """Metadata for a checkpoint. `over`: it is made between two epochs. `loaders`: the loaders that Lightning reads."""
         if over:
-            return {EPOCH: self.epoch + 1, TRAINED: 0, AHEAD: 0}
+            return {EPOCH: self.next_epoch, TRAINED: 0, AHEAD: 0}
         found = loaders if isinstance(loaders, (list, tuple)) else [loaders]
         if self._followed is None and (self._divided or not all(hasattr(loader, "state_dict") for loader in found)):
             self.note(NO_PLACE)
