@@ -138,19 +138,27 @@ class Copied(Requested):
     metric_name: str = ""
     replaces: int | None = None
     """Number of the trial that this one replaces, as in `NewTrial`."""
+    anew: bool = False
+    """True: the parent has saved no checkpoint, so this trial begins at batch 0 (since version 6 of the rules)."""
 
     def chosen(self, about: Data) -> str:
         parent = about["parent_trial_id"]
         if self.replaces is not None:
             return (
-                f"{_follows(about, self.replaces)}: again a copy of trial {parent} from its checkpoint, with otherwise changed"
+                f"{_follows(about, self.replaces)}: again a copy of trial {parent} {self._start}, with otherwise changed"
                 " hyperparameters"
             )
         metric = Scored(metric=self.parent_metric, metric_name=self.metric_name).shown
         return (
             f"It is a copy of trial {parent} (rank {self.parent_rank} of {self.of} in generation {self.generation}, {metric})"
-            " from its checkpoint, with changed hyperparameters"
+            f" {self._start}, with changed hyperparameters"
         )
+
+    @property
+    def _start(self) -> str:
+        if self.anew:
+            return "trained anew from the beginning, as that one has saved no checkpoint"
+        return "from its checkpoint"
 
 
 @rule(TrialRequested.TYPE, *(f"{method}.proposed" for method in METHODS_SAMPLED))

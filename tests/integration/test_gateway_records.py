@@ -262,6 +262,10 @@ async def test_forks_and_continuations(world: World) -> None:
     child = await world.submitted((await world.post("/experiments/1/continue", longer))["id"])
     assert child.parent is not None
     assert [(item.trial_number, item.seed, item.checkpoint_id) for item in child.parent.sources] == [(1, 9, "1-1-1-100")]
+    [source] = child.parent.sources
+    assert [(item.length, item.metric) for item in source.validations] == [(100, 0.5)], "what it counts by at the rungs behind it"
+    assert source.is_of(1, 9, {"lr": 0.01})
+    assert not source.is_of(1, 9, {"lr": 0.2})
     status, message = await world.refused("POST", "/experiments/1/continue", json={"overrides": {"hyperparameters": {"lr": 1}}})
     assert status == 400
     assert message.startswith("hyperparameters.lr: cannot change when an experiment is continued")

@@ -12,7 +12,7 @@ from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, ValidationReported
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.methods import method_for
 from tests.support.search_world import World
@@ -47,8 +47,10 @@ class Judge:
         self.status: dict[str, str] = {}
         self.rung: dict[str, Place] = {}
         self.scores: dict[str, float] = {}
-        self.at: dict[str, int] = {}
-        """Length at the validation that counted last."""
+        self.copied: dict[str, tuple[str, str | None]] = {}
+        """Parent of each copy, and the checkpoint that it began from."""
+        self.saved: dict[str, str] = {}
+        """Each trial's newest checkpoint."""
         self.rungs: defaultdict[Place, list[tuple[float, int]]] = defaultdict(list)
         self.sent: Counter[Place] = Counter()
         self.limited = False
@@ -85,13 +87,15 @@ class Judge:
                     if item.length >= self.length((bracket, index)):
                         self.scores[trial] = self.score(item.metric)
                         break
-                self.status[trial], self.at[trial] = "reached", data.length
+                self.status[trial] = "reached"
                 insort(self.rungs[bracket, index], self.key(trial))
                 # One that is further already is at the next rung, too.
                 if top or data.length < self.length((bracket, index + 1)):
                     break
                 self.rung[trial] = (bracket, index + 1)
                 self.sent[bracket, index + 1] += 1
+        elif isinstance(data, CheckpointSaved):
+            self.saved[trial] = data.checkpoint_id
         elif isinstance(data, ExperimentTrialLimitsChanged):
             self.limited = True
             self.trials_max = max(self.trials_max, data.max_trials or 0)
@@ -152,17 +156,26 @@ class Judge:
             started = sum(rung[0] == data.bracket for rung in self.rung.values())
             self.expect(self.limited or started < self.brackets[data.bracket].trials, "more trials than the bracket has")
         else:
-            before = (place[0], place[1] - 1)
-            rung = self.rungs[before]
-            parent = data.parent_trial_id
-            self.expect(len(rung) == self.sent[before], f"{trial} is a copy before the generation is complete")
-            top = max(1, int(self.config.population_size * self.config.truncate_fraction))
-            best = [number for _, number in rung[:top]]
-            self.expect(int(parent.split("-")[1]) in best, f"{trial} is a copy of one that is not among the best")
-            self.expect(data.source_checkpoint_id == f"{parent}@{self.at[parent]}", f"{trial} has another checkpoint")
+            self.judge_copy(trial, data, (place[0], place[1] - 1))
         self.status[trial], self.rung[trial] = "running", place
         self.sent[place] += 1
         self.expect(self.counted <= self.trials_max, "more trials than max_trials")
+
+    def judge_copy(self, trial: str, data: TrialRequested, before: Place) -> None:
+        rung, parent, start = self.rungs[before], data.parent_trial_id or "", data.source_checkpoint_id
+        self.copied[trial] = (parent, start)
+        self.expect(data.reason.numbers.get("anew", False) == (start is None), f"{trial} does not say where it begins")
+        if (refused := data.reason.numbers.get("replaces")) is not None:
+            self.expect(self.copied[trial] == self.copied[f"1-{refused}"], f"{trial} is no copy as the one that it replaces")
+            return
+        self.expect(len(rung) == self.sent[before], f"{trial} is a copy before the generation is complete")
+        top = max(1, int(self.config.population_size * self.config.truncate_fraction))
+        there = [number for _, number in rung if self.status[f"1-{number}"] in ("paused", "reached")]
+        best = [number for _, number in rung[:top] if number in there] or there[:top]
+        self.expect(int(parent.split("-")[1]) in best, f"{trial} is a copy of one that is not among the best")
+        self.expect(start == self.saved.get(parent), f"{trial} has another checkpoint")
+        spared = all(f"1-{number}" not in self.saved for number in best)
+        self.expect(bool(start) or spared, f"{trial} begins anew, and needs not")
 
     def judge_numbers(self, trial: str, numbers: dict[str, Any]) -> None:
         """Ranks that are recorded are those among all that ever came there, and so is the value compared with."""

@@ -123,6 +123,8 @@ class Faults:
     early: float = 0.0
     """Probability of a validation below the target."""
     cancel_at: float | None = None
+    unsaved: float = 0.0
+    """Probability that a trial saves no checkpoint at a target."""
     refuse: float = 0.0
     """Probability that the model code refuses the hyperparameters of a trial, on its way to its first target."""
     limits_at: tuple[float, int, int] | None = None
@@ -300,7 +302,7 @@ class World:
             return None
         self.trained += max(0, target - worker.length)
         worker.length = worker.validated = max(target, worker.length)
-        if self.request.config.searcher.name == "pbt":
+        if self.request.config.searcher.name == "pbt" and not self.chance(self.faults.unsaved):
             self.react(self.recorder.put(self.saved(worker)))
         data = self.validation(worker, worker.length)
         if self.chance(self.faults.repeat):

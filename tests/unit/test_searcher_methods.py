@@ -21,7 +21,8 @@ from tenuto.services.searcher.simulation.curves import PowerLaw
 from tenuto.services.searcher.simulation.run import simulate
 from tenuto.services.searcher.state.ladder import Bracket, adaptive_brackets, hyperband_brackets
 from tests.support.said import said
-from tests.support.search_world import Worker, World, submitted
+from tests.support.search_judge import broken
+from tests.support.search_world import Faults, Worker, World, submitted
 
 
 def test_hyperband_is_the_papers_table() -> None:
@@ -129,6 +130,20 @@ def test_pbt_keeps_the_lineage_and_changes_what_it_copies() -> None:
     # The learning rate alone decides: what is copied and changed ends lower than what was drawn.
     last = min(data.hyperparameters["lr"] for data in copies)
     assert last < min(data.hyperparameters["lr"] for data in asked.values() if not data.parent_trial_id)
+
+
+@pytest.mark.parametrize("unsaved", [0.5, 1.0])
+def test_a_population_stays_as_large_where_trials_have_saved_nothing(unsaved: float) -> None:
+    request = submitted({"name": "pbt", "population_size": 4, "generations": 4, "max_length": {"epochs": 8}})
+    world = World(request, seed=3, objective=curve, faults=Faults(unsaved=unsaved))
+    log = world.run()
+    asked = [event.data for event in log if isinstance(event.data, TrialRequested)]
+    assert len(asked) == 4 + 3, "one of four is replaced after each of three generations"
+    anew = [data for data in asked if data.parent_trial_id and data.source_checkpoint_id is None]
+    assert anew
+    assert all("trained anew from the beginning, as that one has saved no checkpoint" in said(data) for data in anew)
+    assert sum(worker.length == 8 for worker in world.workers.values()) == 4
+    assert broken(world, log) == []
 
 
 def test_a_model_of_the_results_proposes_better_ones() -> None:

@@ -11,8 +11,9 @@ Generations are in step, where the paper's workers are not: a generation is comp
 changes the search, and a population may be larger than the slots.
 
 A copy is a trial of its own (`parent_trial_id`, `source_checkpoint_id`), so the lineage is in the record and each trial has one
-set of hyperparameters from start to end. If the model code refuses the hyperparameters of a copy, another copy of the same
-parent takes its place, and its generation waits for it.
+set of hyperparameters from start to end. Of a parent that has saved no checkpoint the copy has the changed hyperparameters only,
+and trains anew (`anew` in its reason): a population stays as large as it is. If the model code refuses the hyperparameters of a
+copy, another copy of the same parent takes its place, and its generation waits for it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tenuto.schemas.sentences.search import Copied
 from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import ComparedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.methods.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
+from tenuto.services.searcher.methods.versions import KEEPS_POPULATION
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
 from tenuto.services.searcher.state.ladder import Bracket
 from tenuto.services.searcher.state.ranking import Key
@@ -111,11 +113,29 @@ class Pbt(Rules[PbtSearcher]):
         rung = experiment.rungs[index]
         if not rung.best or not experiment.wants_trials or not self._parents(experiment, index):
             return 0
+        if self.rule_version >= KEEPS_POPULATION:
+            go_on = len(self._survivors(experiment, index)) + experiment.rungs[index + 1].entered
+            return max(0, self.settings.population_size - go_on)
         kept = min(self._kept(experiment, index), len(rung.best))
         return max(0, self.settings.population_size - kept - experiment.rungs[index + 1].started)
 
     def _parents(self, experiment: Experiment, index: int) -> list[int]:
-        """The best of the generation, as far as they are there with a checkpoint."""
+        """The best of the generation, as far as they are there, those with a checkpoint before all others; if none of them is,
+        the best that are there."""
+        if self.rule_version < KEEPS_POPULATION:
+            return self._saved_parents(experiment, index)
+        there = [number for _, number in experiment.rungs[index].best if self._waits(experiment, number, index)]
+        top = {number for _, number in experiment.rungs[index].best[: self.replaced]}
+        found = [number for number in there if number in top] or there[: self.replaced]
+        return [number for number in found if experiment.trials[number].checkpoint_id is not None] or found
+
+    @staticmethod
+    def _waits(experiment: Experiment, number: int, index: int) -> bool:
+        """True if the trial waits at this generation, or at a later one where it was already."""
+        trial = experiment.trials.get(number)
+        return trial is not None and trial.status == "paused" and trial.rung >= index
+
+    def _saved_parents(self, experiment: Experiment, index: int) -> list[int]:
         best = experiment.rungs[index].best[: self.replaced]
         return [
             number
@@ -146,7 +166,9 @@ class Pbt(Rules[PbtSearcher]):
         parent = parents[below(len(parents), draw_bits(experiment.seed, number, "pbt.parent"))]
         hyperparameters = self._changed(experiment.memory[parent], experiment.seed, number)
         trial = experiment.trials[parent]
-        rank = experiment.rungs[index].best.rank((trial.score or 0.0, parent)) + 1
+        rank, score = next(
+            (rank, score) for rank, (score, number) in enumerate(experiment.rungs[index].best, start=1) if number == parent
+        )
         return Proposal(
             hyperparameters,
             rung=index + 1,
@@ -155,8 +177,9 @@ class Pbt(Rules[PbtSearcher]):
                 "generation": index,
                 "parent_rank": rank,
                 "of": experiment.rungs[index].size,
-                "parent_metric": metric_value(experiment, trial.score),
+                "parent_metric": metric_value(experiment, score),
                 "metric_name": experiment.metric,
+                "anew": trial.checkpoint_id is None,
             },
             source_checkpoint_id=trial.checkpoint_id,
             parent=parent,
@@ -170,7 +193,7 @@ class Pbt(Rules[PbtSearcher]):
             self._changed(vacant.hyperparameters, experiment.seed, vacant.key),
             rung=vacant.rung,
             rule=Copied,
-            numbers={"generation": vacant.rung - 1, "replaces": vacant.refused},
+            numbers={"generation": vacant.rung - 1, "replaces": vacant.refused, "anew": vacant.checkpoint_id is None},
             source_checkpoint_id=vacant.checkpoint_id,
             parent=vacant.parent,
             key=vacant.key,

@@ -13,5 +13,7 @@ RULE_VERSIONS_KNOWN = (5, 6)
 
 Since 6 a validation beyond several rungs counts at each of them, a rung of `sha` and `hyperband` lets go on as many as its
 bracket has planned, and a population of `pbt` stays as large as it was."""
+KEEPS_POPULATION = 6
+"""First version by which `pbt` makes a copy for each place of its population, also of a parent without a checkpoint."""
 PASSES_RUNGS = 6
 """First version by which a trial that is further than its target counts at each rung up to its place."""
