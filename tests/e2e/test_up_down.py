@@ -23,7 +23,7 @@ from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
 from tenuto.embedded.postgres_home import HOME_VARIABLE
 from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
-from tests.support.live_cluster import COLD
+from tests.support.live_cluster import COLD, tenuto
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
@@ -50,14 +50,7 @@ class User:
         self.environment = kept | {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [COMMAND, *arguments],
-            capture_output=True,
-            text=True,
-            env=self.environment | environment,
-            timeout=COMMAND_SECONDS_MAX,
-            check=False,
-        )
+        return tenuto(arguments, self.environment | environment, COMMAND_SECONDS_MAX)
 
     def ok(self, *arguments: str) -> str:
         done = self.run(*arguments)
