@@ -199,16 +199,17 @@ def check_pipeline_step(cluster: LiveCluster, home: Path) -> None:
     (home / "failing.json").write_text(json.dumps({**config, "hyperparameters": {}, "max_restarts": 0}))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**cluster.environment, "PATH": path, "MODEL_DIR": str(home / "model"), "TIMEOUT_SECONDS": "200"}
+    result = home / "model" / "result.json"  # beside the code, as where a step runs in its checkout
 
     def step(config: str, key: str) -> int:
         variables = {**environment, "CONFIG": str(home / config), "STEP_KEY": key}
-        command = ["sh", str(ROOT / "examples" / "pipelines" / "train.sh"), str(home / "result.json")]
+        command = ["sh", str(ROOT / "examples" / "pipelines" / "train.sh"), str(result)]
         return subprocess.run(command, env=variables, check=False, capture_output=True).returncode
 
     results = []
     for _ in range(2):
         assert step("step.json", "run-7") == 0
-        results.append(json.loads((home / "result.json").read_text()))
+        results.append(json.loads(result.read_text()))
     assert results[0] == results[1], "the same experiment"
     assert results[0]["best_metric"] == 0.5
     assert step("failing.json", "run-8") == 2

@@ -6,6 +6,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,9 +93,7 @@ def test_patterns_follow_the_rules_of_gitignore(model: Path, rule: str) -> None:
 
 def test_a_pattern_that_is_none_is_told(model: Path) -> None:
     (model / ".tenutoignore").write_text("a\n!\n")
-    with pytest.raises(
-        ClientError, match=r"\.tenutoignore: Invalid git pattern: .!.; its patterns follow"
-    ):
+    with pytest.raises(ClientError, match=r"\.tenutoignore: Invalid git pattern: .!.; its patterns follow"):
         packed(model)
 
 
@@ -113,6 +112,59 @@ def test_links(model: Path) -> None:
     (model / "out").symlink_to("/etc/passwd")
     with pytest.raises(ClientError, match="links to /etc/passwd, outside the model directory"):
         packed(model)
+
+
+def mounted(directory: Path, when: str) -> None:
+    """As Kubernetes puts the files of a config map into a volume, at that time: its layout, with a file in a directory, too."""
+    real = directory / f"..{when}"
+    (real / "sub").mkdir(parents=True)
+    for name in ("train.py", ".tenutoignore", "sub/part.py", "left_out.bin"):
+        (real / name).write_text("*.bin\n" if name == ".tenutoignore" else "x = 1\n")
+    (directory / "..data").unlink(missing_ok=True)
+    (directory / "..data").symlink_to(real.name)
+    for name in ("train.py", ".tenutoignore", "sub", "left_out.bin"):
+        if not (directory / name).is_symlink():
+            (directory / name).symlink_to(f"..data/{name}")
+
+
+@pytest.mark.parametrize("inside", ["", "code"])
+def test_a_mounted_config_map_is_its_files(tmp_path: Path, inside: str) -> None:
+    """The same step of a pipeline in another pod has another mount, and the same code."""
+    found = []
+    for number, when in enumerate(("2026_11_27_10_00_00.1", "2026_11_28_11_11_11.22")):
+        top = tmp_path / str(number)
+        (top / inside).mkdir(parents=True)
+        mounted(top / inside, when)
+        buffer = io.BytesIO()
+        found.append(pack(top, buffer, 10_000).sha256)
+        with tarfile.open(fileobj=io.BytesIO(buffer.getvalue())) as archive:
+            names = {entry.name: entry.isfile() for entry in archive}
+    assert found[0] == found[1]
+    expected = {".tenutoignore", "sub/part.py", "train.py"} | ({"left_out.bin"} if inside else set())
+    assert names == {str(Path(inside) / name): True for name in expected}
+
+
+def test_a_name_that_begins_with_dots_is_inside(model: Path) -> None:
+    (model / "..odd").write_text("x")
+    (model / "link").symlink_to("..odd")
+    assert pack(model, io.BytesIO(), 10_000).files == len([path for path in model.rglob("*") if not path.is_dir()])
+
+
+def test_a_directory_that_cannot_be_read_is_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is silently left out is missed hours later."""
+    (model / "closed").mkdir()
+    listed = os.scandir
+
+    def scandir(path: Path) -> Any:
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(ClientError, match=r"Cannot read .*closed: Permission denied; .* leave it out in .tenutoignore"):
+        pack(model, io.BytesIO(), 10_000)
+    (model / ".tenutoignore").write_text("closed/\n")
+    pack(model, io.BytesIO(), 10_000)
 
 
 def test_not_a_directory(model: Path) -> None:

@@ -38,6 +38,8 @@ IGNORED = (
 FILES_MAX = 20_000
 """More files than this is a data set, not code."""
 LARGEST_SHOWN = 5
+MOUNTED = "..data"
+"""Link that Kubernetes makes in a volume, to the directory that has its files now."""
 NO_DIRECTORY = "{} is not a directory: give the directory of your model's code as MODEL_DIR."
 ENTRYPOINT_CURE = "correct it, or give the directory that has it as MODEL_DIR."
 COMPRESSION = 6
@@ -136,18 +138,10 @@ def _files(directory: Path) -> Iterator[tuple[Path, str]]:
     """(path, name in the archive) of every file and link, in a fixed order."""
     if not directory.is_dir():
         raise ClientError(NO_DIRECTORY.format(directory))
-    left_out = _left_out(directory / IGNORE_FILE)
+    mounted = directory / MOUNTED if (directory / MOUNTED).is_symlink() else directory
+    left_out = _left_out(mounted / IGNORE_FILE)
     count = 0
-    for parent, folders, names in os.walk(directory):
-        here = Path(parent)
-        inside = here.relative_to(directory)
-        for folder in list(folders):
-            if (here / folder).is_symlink():
-                folders.remove(folder)
-                names.append(folder)
-            elif left_out(f"{(inside / folder).as_posix()}/"):
-                folders.remove(folder)
-        folders.sort()
+    for here, inside, names in _directories(directory, Path(), left_out):
         for name in sorted(names):
             relative = (inside / name).as_posix()
             if left_out(relative):
@@ -161,6 +155,26 @@ def _files(directory: Path) -> Iterator[tuple[Path, str]]:
                     f"{directory} has more than {FILES_MAX} files: keep data elsewhere, or leave it out in {IGNORE_FILE}."
                 )
             yield here / name, relative
+
+
+def _directories(here: Path, inside: Path, left_out: Callable[[str], bool]) -> Iterator[tuple[Path, Path, list[str]]]:
+    """(directory, its path in the archive, names of the files and links in it), from the top. What Kubernetes mounts of a config
+    map or a secret stands for the files that its links lead to: the links change with each mount, the files do not."""
+    here = here / MOUNTED if (here / MOUNTED).is_symlink() else here
+    names, folders = [], []
+    try:
+        with os.scandir(here) as found:
+            items = list(found)
+    except OSError as error:
+        raise ClientError(f"Cannot read {here}: {error.strerror}; where it is no code, leave it out in {IGNORE_FILE}.") from error
+    for item in items:
+        if not item.is_dir(follow_symlinks=False):
+            names.append(item.name)
+        elif not left_out(f"{(inside / item.name).as_posix()}/"):
+            folders.append(item.name)
+    yield here, inside, names
+    for folder in sorted(folders):
+        yield from _directories(here / folder, inside / folder, left_out)
 
 
 def _left_out(file: Path) -> Callable[[str], bool]:
@@ -188,7 +202,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     if stat.S_ISLNK(state.st_mode):
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.readlink(path), 0o777
         target = os.path.normpath(os.path.join(os.path.dirname(name), entry.linkname))
-        if os.path.isabs(entry.linkname) or target.startswith(".."):
+        if os.path.isabs(entry.linkname) or target.split("/")[0] == "..":
             raise ClientError(
                 f"{path} links to {entry.linkname}, outside the model directory: copy the file, or leave it out in {IGNORE_FILE}."
             )
