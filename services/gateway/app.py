@@ -52,6 +52,7 @@ from tenuto.services.gateway.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.run_data import RunData
+from tenuto.services.gateway.adapters.run_models import RunModels
 from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
 from tenuto.services.gateway.adapters.token_uses import TokenUses
@@ -63,6 +64,7 @@ from tenuto.services.gateway.handlers import Contexts
 from tenuto.services.gateway.policies.notice_state import Webhook
 from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
+from tenuto.services.gateway.projections.models import Models
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.runs import Runs
 from tenuto.services.gateway.rest.connections import DoorProtocol
@@ -223,6 +225,8 @@ async def build(
         delivery_record=DeliveryRecord(pool),
         runs=Runs(pool),
         run_data=RunData(pool),
+        models=Models(pool),
+        run_models=RunModels(pool),
         artifacts=Artifacts(pool, Path(settings.shared_directory) / "artifacts", settings.artifact_bytes_max),
         bus=bus,
         fingerprint=_fingerprint(settings),

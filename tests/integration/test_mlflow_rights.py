@@ -63,7 +63,7 @@ async def test_what_may_not_be_is_refused_in_mlflows_form(world: World) -> None:
         assert set(answer.json()) == {"error_code", "message"}
         return str(answer.json()["message"])
 
-    assert "not part of" in await refused_with(404, "ENDPOINT_NOT_FOUND", "POST", f"{API}/logged-models", json={})
+    assert "not part of" in await refused_with(404, "ENDPOINT_NOT_FOUND", "POST", f"{API}/registered-models/create", json={})
     wrong = "INVALID_PARAMETER_VALUE"
     batch = {"run_id": run_id, "metrics": [{"key": "a", "value": 1, "timestamp": 1}] * 1001}
     assert "1000" in await refused_with(400, wrong, "POST", f"{API}/runs/log-batch", json=batch)

@@ -174,10 +174,10 @@ class Artifacts:
         return self._store.stream(artifact.blob)
 
     async def delete(self, run: tuple[int, int], path: str) -> int:
-        """Deletes the files at or below a path; returns their number."""
+        """Deletes the files at or below a path, all for an empty one; returns their number."""
         async with self._pool.acquire() as connection, connection.transaction():
             rows = await connection.fetch(
-                f"""DELETE FROM unmanaged_artifacts WHERE {_OF} AND (path = $3 OR starts_with(path, $3 || '/'))
+                f"""DELETE FROM unmanaged_artifacts WHERE {_OF} AND ($3 = '' OR path = $3 OR starts_with(path, $3 || '/'))
                     RETURNING blob, size_bytes, user_name""", *run, path,
             )  # fmt: skip
             await _added(connection, _removals(run[0], rows))

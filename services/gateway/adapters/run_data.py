@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import asyncpg
 
+from tenuto.services.gateway.adapters.run_models import ModelPoint, write_points
+
 PARAMETERS_MAX = 1_000
 TAGS_MAX = 500
 METRICS_MAX = 2_000
@@ -19,7 +21,10 @@ INPUTS_MAX = 100
 POINTS_MAX = 5_000_000
 """Values of one run's metrics: each is a row of some hundred bytes with its index. 50 metrics of 100,000 steps."""
 
-TABLES = ("unmanaged_metrics", "unmanaged_latest", "unmanaged_parameters", "unmanaged_tags", "unmanaged_inputs")
+TABLES = (
+    "unmanaged_metrics", "unmanaged_latest", "unmanaged_parameters", "unmanaged_tags", "unmanaged_inputs",
+    "unmanaged_models", "unmanaged_model_metrics", "unmanaged_model_uses",
+)  # fmt: skip
 DELETED_AT_ONCE = 20_000
 """Rows of one statement: some hundred milliseconds, so that others wait for none."""
 _METRICS = """WITH new AS (
@@ -67,9 +72,15 @@ class RunData:
         self._pool = pool
 
     async def log(
-        self, run: tuple[int, int], points: Sequence[Point] = (), parameters: Sequence[Pair] = (), tags: Sequence[Pair] = ()
+        self,
+        run: tuple[int, int],
+        points: Sequence[Point] = (),
+        parameters: Sequence[Pair] = (),
+        tags: Sequence[Pair] = (),
+        of_models: Sequence[ModelPoint] = (),
     ) -> None:
-        """`run`: experiment and number of the trial; number 0 is the experiment itself. Raises DataRefused.
+        """`run`: experiment and number of the trial; number 0 is the experiment itself, and a negative one a logged model.
+        `of_models`: those of the points that are about models. Raises DataRefused, ModelsRefused.
 
         Rows are sorted, so that two batches at once lock them in one order.
         """
@@ -93,6 +104,8 @@ class RunData:
                 rows_of_tags = sorted({tag.name: tag for tag in tags}.values())
                 await connection.execute(_TAGS, *run, *_columns(rows_of_tags))
                 await self._check(connection, run, "tags", TAGS_MAX, "tags")
+            if of_models:
+                await write_points(connection, of_models)
 
     async def _parameters(self, connection: asyncpg.Connection, run: tuple[int, int], rows: Sequence[Pair]) -> None:
         names = [row.name for row in rows]

@@ -63,6 +63,13 @@ OF_EXPERIMENTS = Attributes(
     ordered=frozenset(("experiment_id",)),
 )
 
+_CREATED, _UPDATED = "creation_timestamp", "last_updated_timestamp"
+OF_MODELS = Attributes(
+    texts={name: name for name in ("name", "model_id", "model_type", "status", "source_run_id")},
+    numbers={_CREATED: _CREATED, "creation_time": _CREATED, _UPDATED: _UPDATED, "last_updated_time": _UPDATED},
+    entities=frozenset(("metric", "parameter", "tag", "attribute")),
+)
+
 
 @dataclass(frozen=True)
 class Condition:

@@ -39,6 +39,15 @@ _RUN_ATTRIBUTES: Mapping[str, str] = {
     "start_time": "(t.requested_us / 1000)",
     "end_time": "(t.ended_us / 1000)",
 }
+_MODEL_ATTRIBUTES: Mapping[str, str] = {
+    "name": "m.name",
+    "model_id": "('m-' || m.experiment_id || '-' || m.model_number)",
+    "model_type": "m.model_type",
+    "status": "m.status",
+    "source_run_id": "m.source_run_id",
+    "creation_timestamp": "(m.created_us / 1000)",
+    "last_updated_timestamp": "(m.updated_us / 1000)",
+}
 _EXPERIMENT_ATTRIBUTES: Mapping[str, str] = {
     "name": "e.name",
     "creation_time": "(e.submitted_us / 1000)",
@@ -124,6 +133,54 @@ def find_experiments(
 
 
 EXPERIMENT = 'e.experiment_id, e.name, e.user_name AS "user", e.state, e.method, e.archived, e.submitted_us, e.ended_us'
+
+
+MODEL = """m.experiment_id, m.model_number AS number, m.name, m.model_type, m.status, m.source_run_id, m.user_name AS "user",
+    m.created_us, m.updated_us, m.deleted"""
+_OF_MODEL = "experiment_id = m.experiment_id AND trial_number = -m.model_number"
+
+
+def find_models(
+    experiment_ids: Sequence[int],
+    given: Sequence[Condition],
+    orders: Sequence[tuple[Order, tuple[str, str]]],
+    datasets: Sequence[tuple[str, str]],
+    limit: int,
+    offset: int,
+    hidden: Sequence[str],
+) -> tuple[str, list[Any]]:
+    """`orders`: each with the data set (name and digest, empty: any) by whose metrics. `datasets`: those whose metrics the
+    conditions are about; none: all. `hidden`: workspaces."""
+    sources = {kind: (f"SELECT name, text FROM unmanaged_{kind}s WHERE {_OF_MODEL}", "text") for kind in ("parameter", "tag")}
+    made = _Statement(_MODEL_ATTRIBUTES, sources, [list(experiment_ids), limit, offset, list(hidden)])
+
+    def by_metrics_of(wanted: Sequence[tuple[str, str]]) -> None:
+        one_of = [
+            f"(dataset_name = {made.value(name)}::text"
+            + (f" AND dataset_digest = {made.value(digest)}::text)" if digest else ")")
+            for name, digest in wanted
+        ]
+        query = """SELECT name, value FROM unmanaged_model_metrics
+            WHERE experiment_id = m.experiment_id AND model_number = m.model_number"""
+        if one_of:
+            query += f" AND ({' OR '.join(one_of)})"
+        sources["metric"] = (f"{query} ORDER BY time_ms DESC, step DESC", "value")
+
+    by_metrics_of(datasets)
+    where = [
+        "m.experiment_id = ANY($1::bigint[])",
+        "NOT m.deleted",
+        "e.deleted_us IS NULL",
+        "e.workspace <> ALL($4::text[])",
+        *(made.condition(item) for item in given),
+    ]
+    keys = []
+    for order, (name, digest) in orders:
+        by_metrics_of([(name, digest)] if name else [])
+        keys.append(made.order(order))
+    keys += ["m.created_us DESC", "m.experiment_id DESC", "m.model_number DESC"]
+    joined = "unmanaged_models m JOIN experiments e USING (experiment_id)"
+    return f"SELECT {MODEL} FROM {joined} WHERE {' AND '.join(where)} ORDER BY {', '.join(keys)} LIMIT $2 OFFSET $3", made.values
 
 
 def _alive(deleted: str, view: str) -> list[str]:

@@ -60,6 +60,9 @@ class RunDetails:
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     """Name, value, step, time in milliseconds."""
     inputs: list[str] = field(default_factory=list)
+    models_read: list[str] = field(default_factory=list)
+    models_made: list[tuple[str, int]] = field(default_factory=list)
+    """Id and step."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,14 @@ class Runs(MetricChunks):
         )
         for row in await self._rows(query, *keys):
             found[row["experiment_id"], row["trial_number"]].inputs.append(row["input"])
+        query = f"""SELECT experiment_id, trial_number, output, model_id, step FROM {_KEYS}
+            JOIN unmanaged_model_uses USING (experiment_id, trial_number) ORDER BY step, model_id"""
+        for row in await self._rows(query, *keys):
+            of_run = found[row["experiment_id"], row["trial_number"]]
+            if row["output"]:
+                of_run.models_made.append((row["model_id"], row["step"]))
+            else:
+                of_run.models_read.append(row["model_id"])
         for run in managed:
             found[run.key].parameters += _flat(json.loads(run.hyperparameters))
             found[run.key].tags += [("tenuto.state", run.state)]
@@ -176,7 +187,8 @@ class Runs(MetricChunks):
 
 def _characters(details: RunDetails) -> int:
     texts = sum(len(name) + len(text) for name, text in (*details.parameters, *details.tags))
-    return texts + sum(map(len, details.inputs)) + 100 * len(details.metrics)
+    models = len(details.models_read) + len(details.models_made)
+    return texts + sum(map(len, details.inputs)) + 100 * (len(details.metrics) + models)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

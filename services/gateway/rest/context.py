@@ -36,6 +36,7 @@ from tenuto.services.gateway.adapters.page_links import PageLinks
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.run_data import RunData
+from tenuto.services.gateway.adapters.run_models import RunModels
 from tenuto.services.gateway.adapters.sso import Sso
 from tenuto.services.gateway.adapters.targets.opening import Vault
 from tenuto.services.gateway.adapters.token_uses import TokenUses
@@ -48,6 +49,7 @@ from tenuto.services.gateway.policies.access import Sight, Subject, sight
 from tenuto.services.gateway.policies.signing_in import Throttle
 from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
+from tenuto.services.gateway.projections.models import Models
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.rows import Rows
 from tenuto.services.gateway.projections.runs import Runs
@@ -136,6 +138,8 @@ class Gateway:
     delivery_record: DeliveryRecord
     runs: Runs
     run_data: RunData
+    models: Models
+    run_models: RunModels
     artifacts: Artifacts
     bus: Client | None
     """None: in tests without one."""

@@ -19,6 +19,7 @@ from tenuto.services.gateway.rest.gate import Gate
 from tenuto.services.gateway.rest.measuring import Measured
 from tenuto.services.gateway.rest.mlflow import artifacts as mlflow_artifacts
 from tenuto.services.gateway.rest.mlflow import experiments as mlflow_experiments
+from tenuto.services.gateway.rest.mlflow import models as mlflow_models
 from tenuto.services.gateway.rest.mlflow import runs as mlflow_runs
 from tenuto.services.gateway.rest.mlflow.errors import MlflowErrors
 from tenuto.services.gateway.rest.origins import allow, origins
@@ -89,7 +90,7 @@ MODULES = (
     automations,
     upkeep,
 )
-MLFLOW_MODULES = (mlflow_experiments, mlflow_runs, mlflow_artifacts)
+MLFLOW_MODULES = (mlflow_experiments, mlflow_runs, mlflow_models, mlflow_artifacts)
 """Routes of MLflow's protocol. MLflow's own documents are their contract, so they are not in ours."""
 
 

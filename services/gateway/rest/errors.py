@@ -21,6 +21,7 @@ from tenuto.services.gateway.adapters.contexts import ContextRefused
 from tenuto.services.gateway.adapters.passwords import TooManyHashes
 from tenuto.services.gateway.adapters.reader import ReaderBusy
 from tenuto.services.gateway.adapters.run_data import DataRefused
+from tenuto.services.gateway.adapters.run_models import ModelsRefused
 from tenuto.services.gateway.policies.run_filters import FilterRefused
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.multipart import MultipartError
@@ -197,6 +198,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ContextRefused, _refused)
     app.add_exception_handler(ArtifactRefused, _refused)
     app.add_exception_handler(DataRefused, _data)
+    app.add_exception_handler(ModelsRefused, _data)
     app.add_exception_handler(FilterRefused, _data)
     app.add_exception_handler(ConfigError, _config)
     app.add_exception_handler(RequestValidationError, _request)

@@ -18,6 +18,7 @@ from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.decide.workspaces import is_known
 from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where, match, refusal
 from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
+from tenuto.services.gateway.rest import basic
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
@@ -104,20 +105,17 @@ class Gate:
     async def _user(self, scope: Scope) -> str:
         ASKING_TOKEN.set(None)
         header, by_cookie = credentials(scope, self._gateway.settings)
+        header, named = basic.unwrapped(scope, header)
         try:
             user = await self._gateway.user_of(header)
         except DoorError:  # the token has expired
             self._check_stranger(scope)
             raise
-        if by_cookie and not is_session(asking_token()):
+        if (by_cookie and not is_session(asking_token())) or (named is not None and user != named):
             user = None
         if user is None:
             self._check_stranger(scope)
-            why = "The token is wrong" if header else "A token is needed"
-            raise DoorError(
-                "unauthorized",
-                f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`.",
-            )
+            raise DoorError("unauthorized", basic.refusal(header, named))
         if (shown := asking_token()) is not None:  # the cluster's own is the operator's, who may do everything
             self._gateway.token_uses.mark(shown.token_hash, self._gateway.clock.now_us())
             _keep_pace(self._tokens_pace, shown.token_hash, f"the token {shown.id} of {user}")

@@ -14,7 +14,12 @@ HISTORIES = frozenset(
     }
     | {f"GET /api/v1/trials/{{trial_id}}/{what}" for what in ("logs", "metrics", "validations")}
     | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events", "events/search", "events/{position}/links", "sparks")}
-    | {"POST /mlflow/api/2.0/mlflow/runs/search", "GET /mlflow/api/2.0/mlflow/metrics/get-history", ARTIFACT}
+    | {
+        "POST /mlflow/api/2.0/mlflow/runs/search",
+        "POST /mlflow/api/2.0/mlflow/logged-models/search",
+        "GET /mlflow/api/2.0/mlflow/metrics/get-history",
+        ARTIFACT,
+    }
 )
 """Their answers may be tens of megabytes, and hold a connection to the database for seconds."""
 HISTORIES_PER_USER_MAX = 4

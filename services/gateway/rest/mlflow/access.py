@@ -9,10 +9,12 @@ from starlette.requests import Request
 
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.policies.access import DEFAULT as WORKSPACE
-from tenuto.services.gateway.policies.permissions import ROUTES, refusal
+from tenuto.services.gateway.policies.permissions import CHANGES_EXPERIMENT, ROUTES, Rule, refusal
+from tenuto.services.gateway.projections.models import ModelRow
 from tenuto.services.gateway.projections.runs import OFFSET_MAX, RunRow
 from tenuto.services.gateway.rest.context import Gateway, asked, asking
 from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rest.mlflow import bodies
 
 DEFAULT = "Default"
 """Name of the experiment that MLflow's clients log to where none was set; they call it 0."""
@@ -47,9 +49,29 @@ async def run_to_change(door: Gateway, request: Request, run_id: str, *, deleted
     if not found.unmanaged:
         raise DoorError("conflict", f"Run {run_id} is a trial that Tenuto runs: only its workers report about it.")
     owner = door.loop.state.run_owner(found.run_user, found.recorded_us)
-    _judge(door, request, owner, f"Run {run_id}")
+    _judge(door, request, owner, f"Run {run_id}", CHANGES_EXPERIMENT)
     if found.deleted and not deleted:
         raise DoorError("conflict", f"Run {run_id} is deleted; restore it first.")
+    return found
+
+
+async def find_model(door: Gateway, model_id: str, *, deleted: bool = False) -> ModelRow:
+    """A logged model. Raises DoorError; one in a workspace that the sender does not see is not there. `deleted`: one that was
+    deleted, too."""
+    experiment_id, number = bodies.checked_model(model_id).split("-")[1:]
+    found = await door.models.model(int(experiment_id), int(number))
+    if found is None or found.experiment_id not in door.loop.state.unmanaged:
+        raise DoorError("not_found", f"There is no logged model {model_id}.")
+    await door.check_seen(found.experiment_id, f"logged model {model_id}")
+    if found.deleted and not deleted:
+        raise DoorError("not_found", f"Logged model {model_id} is deleted.")
+    return found
+
+
+async def model_to_change(door: Gateway, request: Request, model_id: str) -> ModelRow:
+    """One that the sender may change. Raises DoorError."""
+    found = await find_model(door, model_id)
+    _judge(door, request, door.loop.state.run_owner(found.user, found.created_us), f"Logged model {model_id}")
     return found
 
 
@@ -71,8 +93,9 @@ async def experiment_to_change(door: Gateway, request: Request, experiment_id: i
     return experiment_id
 
 
-def _judge(door: Gateway, request: Request, owner: str, what: str) -> None:
-    rule = ROUTES[f"{request.method} {request.scope['route'].path}"]
+def _judge(door: Gateway, request: Request, owner: str, what: str, rule: Rule | None = None) -> None:
+    """By the rule of the route, or by another: who makes something may not change all that it names."""
+    rule = rule or ROUTES[f"{request.method} {request.scope['route'].path}"]
     if why := refusal(door.loop.state.access, door.subject(), rule, workspace=WORKSPACE, owner=owner, what=what):
         raise DoorError("forbidden", why)
 

@@ -9,9 +9,17 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tenuto.services.gateway.projections.models import ModelDetails, ModelRow
 from tenuto.services.gateway.projections.runs import ExperimentRow, RunDetails, RunRow
 
 Json = dict[str, Any]
+MODEL_STATES = {
+    "LOGGED_MODEL_PENDING": "PENDING",
+    "LOGGED_MODEL_READY": "READY",
+    "LOGGED_MODEL_UPLOAD_FAILED": "FAILED",
+}
+"""As requests and answers have them, and as filters do."""
+_STATES_OF_MODELS = {text: name for name, text in MODEL_STATES.items()}
 
 
 def answer(body: Mapping[str, Any] | None = None) -> Response:
@@ -50,8 +58,37 @@ def run(found: RunRow, details: RunDetails) -> Json:
     return {
         "info": run_info(found),
         "data": data,
-        "inputs": {"dataset_inputs": [json.loads(text) for text in details.inputs]},
+        "inputs": {
+            "dataset_inputs": [json.loads(text) for text in details.inputs],
+            "model_inputs": [{"model_id": model_id} for model_id in details.models_read],
+        },
+        "outputs": {"model_outputs": [{"model_id": model_id, "step": step} for model_id, step in details.models_made]},
     }
+
+
+def model(found: ModelRow, details: ModelDetails) -> Json:
+    info: Json = {
+        "model_id": found.model_id,
+        "experiment_id": str(found.experiment_id),
+        "name": found.name or found.model_id,
+        "creation_timestamp_ms": found.created_us // 1000,
+        "last_updated_timestamp_ms": found.updated_us // 1000,
+        "artifact_uri": found.artifact_uri,
+        "status": _STATES_OF_MODELS[found.status],
+        "model_type": found.model_type,
+        "source_run_id": found.source_run_id,
+        "tags": pairs(details.tags),
+    }
+    metrics = [
+        {
+            **metric(item.name, item.value, item.step, item.time_ms),
+            "model_id": found.model_id,
+            "run_id": item.run_id,
+            **({"dataset_name": item.dataset_name, "dataset_digest": item.dataset_digest} if item.dataset_name else {}),
+        }
+        for item in details.metrics
+    ]
+    return {"info": info, "data": {"params": pairs(details.parameters), "metrics": metrics}}
 
 
 def experiment(found: ExperimentRow, tags: Iterable[tuple[str, str]]) -> Json:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX as DESCRIBED_NAME_CHARACTERS_MAX
 from tenuto.schemas.text import visible
 from tenuto.services.gateway.adapters.run_data import Pair, Point
+from tenuto.services.gateway.adapters.run_models import ModelPoint
 from tenuto.services.gateway.rest.errors import DoorError
 
 NAME_CHARACTERS_MAX = 250
@@ -36,12 +37,23 @@ Title = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_name
 TimeMs = Annotated[int, Field(ge=0, le=TIME_MS_MAX)]
 ExperimentRef = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})$")]
 RunRef = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
+ModelRef = Annotated[str, Field(pattern=r"^m-[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
+Step = Annotated[int, Field(ge=-STEP_MAX, le=STEP_MAX)]
 ViewType = Literal["ACTIVE_ONLY", "DELETED_ONLY", "ALL"]
 Status = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 
 class Asked(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, given: Any) -> Any:
+        """Numbers may be texts, as protobuf writes them, so the models are not strict."""
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                raise ValueError(f"{name} is {str(value).lower()}, which is no number and no text")
+        return given
 
 
 class OfExperiment(Asked):
@@ -52,11 +64,27 @@ class OfRun(Asked):
     run_id: RunRef
 
 
-class Metric(Asked):
+class OfDataset(Asked):
+    dataset_name: Annotated[str | None, Field(max_length=500)] = None
+    dataset_digest: Annotated[str | None, Field(max_length=36)] = None
+
+    @property
+    def dataset(self) -> tuple[str, str]:
+        """Name and digest; empty where none was given."""
+        return self.dataset_name or "", self.dataset_digest or ""
+
+
+class Metric(OfDataset):
     key: Name
     value: float
     timestamp: TimeMs
-    step: Annotated[int, Field(ge=-STEP_MAX, le=STEP_MAX)] = 0
+    step: Step = 0
+    model_id: ModelRef | Literal[""] | None = None
+    """The logged model that it is about."""
+
+    def of_model(self, run_id: str) -> ModelPoint:
+        experiment_id, number = (self.model_id or "").split("-")[1:]
+        return ModelPoint(int(experiment_id), int(number), self.key, run_id, *self.dataset, self.step, self.timestamp, self.value)
 
     @property
     def point(self) -> Point:
@@ -170,13 +198,67 @@ class DatasetInput(Asked):
     dataset: Dataset
 
 
+class OfModel(Asked):
+    model_id: ModelRef
+
+
+class ModelOutput(OfModel):
+    step: Step = 0
+
+
 class LogInputs(OfRun):
     datasets: Annotated[list[DatasetInput], Field(max_length=PAIRS_MAX)] = []
+    models: Annotated[list[OfModel], Field(max_length=PAIRS_MAX)] = []
+
+
+class LogOutputs(OfRun):
+    models: Annotated[list[ModelOutput], Field(max_length=PAIRS_MAX)] = []
+
+
+class LogModel(OfRun):
+    model_json: Annotated[str, Field(max_length=TAG_CHARACTERS_MAX)]
+
+
+class ModelParameters(Asked):
+    params: Annotated[list[Parameter], Field(max_length=PAIRS_MAX)] = []
+
+
+class ModelTags(Asked):
+    tags: Annotated[list[Tag], Field(max_length=PAIRS_MAX)] = []
+
+
+class CreateModel(OfExperiment, ModelParameters, ModelTags):
+    name: Annotated[Title | Literal[""] | None, Field()] = None
+    model_type: Annotated[str, Field(max_length=500)] = ""
+    source_run_id: RunRef | Literal[""] = ""
+
+
+class FinalizeModel(Asked):
+    status: Literal["LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"]
+
+
+class ModelOrder(OfDataset):
+    field_name: Annotated[str, Field(min_length=1, max_length=500)]
+    ascending: bool = True
+
+
+class SearchModels(Asked):
+    experiment_ids: Annotated[list[ExperimentRef], Field(max_length=1_000)] = []
+    filter: str = ""
+    datasets: Annotated[list[OfDataset], Field(max_length=PAIRS_MAX)] = []
+    order_by: Annotated[list[ModelOrder], Field(max_length=10)] = []
+    max_results: Annotated[int, Field(ge=1, le=50_000)] = 50
+    page_token: str = ""
 
 
 def checked_run(given: str) -> str:
     """Id of a run in a query or a path. Raises DoorError."""
     return made(OfRun, json.dumps({"run_id": given}).encode()).run_id
+
+
+def checked_model(given: str) -> str:
+    """Id of a logged model in a path. Raises DoorError."""
+    return made(OfModel, json.dumps({"model_id": given}).encode()).model_id
 
 
 def checked_experiment(given: str) -> str:

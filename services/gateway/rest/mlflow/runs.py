@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from tenuto.schemas.events.unmanaged import UnmanagedState, UnmanagedTrialStarted
 from tenuto.services.gateway.adapters.run_data import Pair
+from tenuto.services.gateway.adapters.run_models import ModelPoint
 from tenuto.services.gateway.commands import ChangeUnmanagedTrial, StartUnmanagedTrial
 from tenuto.services.gateway.policies.run_filters import OF_RUNS, conditions, orders
 from tenuto.services.gateway.projections.runs import HISTORY_MAX, RUNS_MAX, RunRow
@@ -20,7 +23,9 @@ from tenuto.services.gateway.rest.mlflow.access import (
     asked_once,
     check_creates,
     experiment_number,
+    find_model,
     find_run,
+    model_to_change,
     offset_of,
     run_to_change,
 )
@@ -28,6 +33,7 @@ from tenuto.services.gateway.rest.mlflow.experiments import IdempotencyKey, defa
 
 router = APIRouter(include_in_schema=False)
 RUN_NAME = "mlflow.runName"
+MODEL_HISTORY = "mlflow.log-model.history"
 STATES: dict[bodies.Status, UnmanagedState] = {
     "SCHEDULED": "queued",
     "RUNNING": "running",
@@ -116,7 +122,7 @@ async def _mark(request: Request, door: Gateway, *, deleted: bool) -> Response:
 async def log_metric(request: Request, door: Door) -> Response:
     body = await bodies.read(request, bodies.LogMetric)
     run = await run_to_change(door, request, body.run_id)
-    await door.run_data.log(run.key, [body.point])
+    await door.run_data.log(run.key, [body.point], of_models=await _of_models(door, request, run, [body]))
     return answers.answer()
 
 
@@ -133,7 +139,33 @@ async def log_batch(request: Request, door: Door) -> Response:
     body = await bodies.read(request, bodies.LogBatch)
     run = await run_to_change(door, request, body.run_id)
     points = [metric.point for metric in body.metrics]
-    await door.run_data.log(run.key, points, [item.pair for item in body.params], [tag.pair for tag in body.tags])
+    of_models = await _of_models(door, request, run, body.metrics)
+    await door.run_data.log(run.key, points, [item.pair for item in body.params], [tag.pair for tag in body.tags], of_models)
+    return answers.answer()
+
+
+async def _of_models(door: Gateway, request: Request, run: RunRow, metrics: Sequence[bodies.Metric]) -> list[ModelPoint]:
+    """Those that are about logged models. Raises DoorError where one may not be changed."""
+    about = [item for item in metrics if item.model_id]
+    for model_id in sorted({item.model_id or "" for item in about}):
+        await model_to_change(door, request, model_id)
+    return [item.of_model(run.trial_id) for item in about]
+
+
+@router.post(f"{API}/runs/log-model")
+async def log_model(request: Request, door: Door) -> Response:
+    """What a client of MLflow 2 says of a model whose files it has put among the run's: kept in the tag where MLflow keeps it."""
+    body = await bodies.read(request, bodies.LogModel)
+    run = await run_to_change(door, request, body.run_id)
+    known = dict((await door.runs.details([run]))[run.key].tags).get(MODEL_HISTORY, "[]")
+    try:
+        history = [*json.loads(known), json.loads(body.model_json)]
+    except (ValueError, TypeError) as error:
+        raise DoorError("invalid", f"model_json, or the tag {MODEL_HISTORY} of the run, is not the JSON of a model.") from error
+    text = json.dumps(history, separators=(",", ":"))
+    while len(text) > bodies.TAG_CHARACTERS_MAX and len(history) > 1:
+        text = json.dumps(history := history[1:], separators=(",", ":"))
+    await door.run_data.log(run.key, tags=[Pair(MODEL_HISTORY, text)])
     return answers.answer()
 
 
@@ -159,7 +191,10 @@ async def log_inputs(request: Request, door: Door) -> Response:
     body = await bodies.read(request, bodies.LogInputs)
     run = await run_to_change(door, request, body.run_id)
     texts = [item.model_dump_json(by_alias=True, exclude_none=True) for item in body.datasets]
+    for model in body.models:
+        await find_model(door, model.model_id)
     await door.run_data.add_inputs(run.key, [Pair(hashlib.sha256(text.encode()).hexdigest(), text) for text in texts])
+    await door.run_models.use(run.key, [(model.model_id, 0) for model in body.models], output=False)
     return answers.answer()
 
 
@@ -190,9 +225,3 @@ async def get_history(
     points = await door.runs.history(run, metric_key, max_results, offset)
     shown = {"metrics": [answers.metric(metric_key, *point) for point in points]}
     return answers.answer({**shown, "next_page_token": str(offset + max_results)} if len(points) == max_results else shown)
-
-
-@router.post(f"{API}/logged-models/search")
-async def no_models(door: Door) -> Response:
-    """There are none here: clients ask whenever they list the artifacts of a run."""
-    return answers.answer({"models": []})

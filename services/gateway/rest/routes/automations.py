@@ -21,8 +21,9 @@ from tenuto.services.gateway.rest.automation_views import (
 )
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["automations"])
+router = APIRouter(tags=["automations"], route_class=StrictRoute)
 AutomationName = Annotated[str, Path(pattern=AUTOMATION_NAME_PATTERN)]
 TROUBLES_MAX = 20
 

@@ -19,8 +19,9 @@ from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway
 from tenuto.services.gateway.rest.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import Cursor, behind_checkpoint, onward_of_checkpoints
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["checkpoints"])
+router = APIRouter(tags=["checkpoints"], route_class=StrictRoute)
 ORPHAN_SECONDS_MIN = 24 * 3600
 """Far longer than any upload takes, and than a worker lives that does not know yet that it was given up."""
 

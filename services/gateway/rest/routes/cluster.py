@@ -30,8 +30,9 @@ from tenuto.services.gateway.rest.paging import cursor as made
 from tenuto.services.gateway.rest.paging import next_page, read_cursor
 from tenuto.services.gateway.rest.routes.automations import automation_troubles
 from tenuto.services.gateway.rest.routes.webhooks import troubles
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["cluster"])
+router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 BUS_SECONDS_MAX = 2.0
 """For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits: milliseconds, but on a busy
 machine a relay that runs must not be said to be away. One that does not run is told by NATS at once."""

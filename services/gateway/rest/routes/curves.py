@@ -15,8 +15,9 @@ from tenuto.services.gateway.projections.metric_views import CurvesView
 from tenuto.services.gateway.rest.context import Door, more
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.paging import CURSOR_CHARACTERS_MAX, cursor, read_cursor
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 METRICS_MAX = 20
 """Metrics of one answer: more curves than that are no picture."""
 POINTS_DEFAULT = 1_000

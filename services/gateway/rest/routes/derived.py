@@ -25,10 +25,11 @@ from tenuto.services.gateway.rest.routes.experiments import ExperimentId, Key, c
 from tenuto.services.gateway.rest.routes.records import comparing
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.rest.words import no_such
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 
 
 @router.post("/experiments/{experiment_id}/reproduce", status_code=201, response_model=Submitted)

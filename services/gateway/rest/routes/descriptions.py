@@ -21,8 +21,9 @@ from tenuto.services.gateway.rest.bodies import DeletionAsked, Done
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.routes.experiments import ExperimentId
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 
 
 @router.patch("/experiments/{experiment_id}/description", response_model=Done)

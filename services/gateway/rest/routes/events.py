@@ -17,9 +17,10 @@ from tenuto.services.gateway.projections.event_search import Wanted
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, asking, asking_token, more
 from tenuto.services.gateway.rest.errors import DoorError, error_response, not_found
 from tenuto.services.gateway.rest.paging import next_page
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.tail import TooManyClients
 
-router = APIRouter(tags=["events"])
+router = APIRouter(tags=["events"], route_class=StrictRoute)
 EVENTS_MAX = 5_000
 """Events of one page: usually about two megabytes. A page ends after eight in any case, and says that there is more."""
 _POSITION = re.compile(r"[0-9]{1,19}")

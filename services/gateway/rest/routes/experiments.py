@@ -52,11 +52,12 @@ from tenuto.services.gateway.rest.listing import (
 from tenuto.services.gateway.rest.paging import next_page, total
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.state import Live
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 ExperimentId = Annotated[int, Path(ge=1, le=2**62)]
 WORKERS_MAX = 100
 """Of those that something waits for, so many are named in its answer."""

@@ -28,8 +28,9 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, a
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import Cursor
 from tenuto.services.gateway.rest.paging import next_page, read_cursor
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["queue"])
+router = APIRouter(tags=["queue"], route_class=StrictRoute)
 PoolName = Annotated[str, Path(pattern=NAME_PATTERN)]
 At = Annotated[int, Query(ge=1, le=2**62, description="Position of the log: the answer is as it was after that event.")]
 OwnerName = Annotated[str, Path(min_length=1, max_length=256)]

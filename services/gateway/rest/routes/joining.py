@@ -24,8 +24,9 @@ from tenuto.services.gateway.rest.bodies import NewJoinTokenBody, Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.join_views import JoinTokenView, NewJoinTokenView
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], route_class=StrictRoute)
 SECOND_US = 1_000_000
 NO_STORE = {"Cache-Control": "no-store"}
 TokenId = Annotated[str, Path(pattern=TOKEN_ID_PATTERN)]

@@ -31,8 +31,9 @@ from tenuto.services.gateway.rest.node_views import (
     ReleaseBody,
 )
 from tenuto.services.gateway.rest.routes.jobs import PoolName
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["nodes"])
+router = APIRouter(tags=["nodes"], route_class=StrictRoute)
 ANSWER_SECONDS_MAX = 60.0
 """The launcher gives up on a provider sooner, and says so."""
 STANDINGS_SECONDS_MAX = 3.0

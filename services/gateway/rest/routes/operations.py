@@ -18,8 +18,9 @@ from tenuto.services.gateway.commands import RequestOperations
 from tenuto.services.gateway.rest.bodies import OperationsBody, OperationsRecorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 
 
 @router.post("/experiments/{experiment_id}/operations", response_model=OperationsRecorded)

@@ -12,10 +12,11 @@ from tenuto.services.gateway.rest.bodies import LinkBody
 from tenuto.services.gateway.rest.context import Door, answer, asking, asking_token
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.sign_in import NO_STORE, session_end
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.user_views import LinkView, SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], route_class=StrictRoute)
 USED = "This link was used already, or is older than a minute: `tenuto page` makes another."
 
 

@@ -22,8 +22,9 @@ from tenuto.services.gateway.rest.picture_views import (
     SparkView,
 )
 from tenuto.services.gateway.rest.routes.experiments import ExperimentId
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 SPARKS_MAX = 100
 """Experiments of one request: a page of a list."""
 SPARK_POINTS_MAX = 40

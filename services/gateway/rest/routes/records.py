@@ -13,8 +13,9 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.record_views import DiffView, StartView, TrialRecordView
 from tenuto.services.gateway.rest.routes.trials import TrialId
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["records"])
+router = APIRouter(tags=["records"], route_class=StrictRoute)
 Reference = Annotated[str, Query(max_length=40, description="An experiment such as 3, or a trial such as 3-1.")]
 
 

@@ -13,8 +13,9 @@ from tenuto.services.gateway.commands import AccessCommand, ChangeRole, CreateRo
 from tenuto.services.gateway.policies.access import PERMISSIONS, ROLES, Grant
 from tenuto.services.gateway.rest.access_views import GrantView, NewRoleBody, PermissionView, RightsChanged, RoleView
 from tenuto.services.gateway.rest.context import Door, answer, asked
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["roles"])
+router = APIRouter(tags=["roles"], route_class=StrictRoute)
 RoleName = Annotated[str, Path(pattern=USER_NAME_PATTERN)]
 Workspace = Annotated[str, Path(pattern=NAME_PATTERN)]
 HolderName = Annotated[str, Path(min_length=1, max_length=HOLDER_NAME_CHARACTERS_MAX)]

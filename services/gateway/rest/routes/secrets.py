@@ -14,9 +14,10 @@ from tenuto.services.gateway.commands import NoteSecretKey
 from tenuto.services.gateway.rest.bodies import SecretBody
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.user_views import SecretKeyView, SecretView
 
-router = APIRouter(tags=["secrets"])
+router = APIRouter(tags=["secrets"], route_class=StrictRoute)
 SecretName = Annotated[str, Path(pattern=SECRET_NAME_PATTERN)]
 
 

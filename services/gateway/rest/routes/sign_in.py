@@ -17,10 +17,11 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, a
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.routes.users import UserName, check_unlimited
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.user_views import SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], route_class=StrictRoute)
 WRONG = "The name or the password is wrong."
 """The same for a name that no user has, and after the same time."""
 NO_STORE = {"Cache-Control": "no-store"}

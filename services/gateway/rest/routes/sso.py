@@ -23,11 +23,12 @@ from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.routes.sign_in import NO_STORE, session_end, session_seconds
 from tenuto.services.gateway.rest.routes.users import UserName, check_unlimited
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.user_views import SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
 logger = logging.getLogger(__name__)
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], route_class=StrictRoute)
 CALLBACK = "/api/v1/sso/callback"
 STRANGE = "This sign-in was not begun in this browser, was begun too long ago, or is over: begin it again."
 PAGE_HEADERS = {

@@ -10,8 +10,9 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.services.gateway.projections.views import StoreView
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["checkpoints"])
+router = APIRouter(tags=["checkpoints"], route_class=StrictRoute)
 
 
 @router.get("/stores", response_model=list[StoreView])

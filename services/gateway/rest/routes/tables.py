@@ -9,8 +9,9 @@ from fastapi import APIRouter, Path, Query, Response
 from tenuto.services.gateway.projections.metric_tables import ROWS_MAX, Kind, TooManyMetrics
 from tenuto.services.gateway.rest.context import Door, more
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["experiments"])
+router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 NPY = "application/x-npy"
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {NPY: {"schema": {"type": "string", "format": "binary"}}}, "description": "A table in numpy's format"}

@@ -22,6 +22,7 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, a
 from tenuto.services.gateway.rest.resolving import Resolution, resolve
 from tenuto.services.gateway.rest.routes.experiments import stored_bytes
 from tenuto.services.gateway.rest.routes.workspaces import WorkspaceName
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.template_views import (
     PreviewBody,
     PreviewView,
@@ -31,7 +32,7 @@ from tenuto.services.gateway.rest.template_views import (
     ValueView,
 )
 
-router = APIRouter(tags=["workspaces"])
+router = APIRouter(tags=["workspaces"], route_class=StrictRoute)
 TemplateName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 

@@ -22,8 +22,9 @@ from tenuto.services.gateway.projections.views import (
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import LogQuery, onward_by_batches
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["trials"])
+router = APIRouter(tags=["trials"], route_class=StrictRoute)
 TrialId = Annotated[str, Path(pattern=f"^{TRIAL_ID.pattern}$")]
 Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
 

@@ -10,8 +10,9 @@ from tenuto.services.gateway.adapters.upkeep import PARKED_PAGE_MAX, ParkedDetai
 from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.paging import next_page
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["cluster"])
+router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 Number = Annotated[int, Path(ge=1, le=2**62)]
 
 

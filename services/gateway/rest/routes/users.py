@@ -19,10 +19,11 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, a
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.paging import next_page
 from tenuto.services.gateway.rest.routes.jobs import record
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token, User
 
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], route_class=StrictRoute)
 DAY_US = 24 * 3600 * 1_000_000
 FRESH_US = 15 * 60 * 1_000_000
 """For so long after a sign-in the user is taken to be there, and a session makes tokens that end later than itself."""

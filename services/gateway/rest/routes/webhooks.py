@@ -28,6 +28,7 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import Cursor
 from tenuto.services.gateway.rest.paging import next_page, read_cursor
+from tenuto.services.gateway.rest.strict import StrictRoute
 from tenuto.services.gateway.rest.webhook_views import (
     ChangedWebhookBody,
     DeliveryView,
@@ -42,7 +43,7 @@ from tenuto.services.gateway.rest.webhook_views import (
     WebhookView,
 )
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=StrictRoute)
 WebhookName = Annotated[str, Path(pattern=WEBHOOK_NAME_PATTERN)]
 HOUR_US = 3_600 * 1_000_000
 DELIVERIES_MAX = 1_000

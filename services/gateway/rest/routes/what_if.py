@@ -13,8 +13,9 @@ from tenuto.services.gateway.adapters.earlier import NoAnswer
 from tenuto.services.gateway.rest.context import Door, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import At, PoolName
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["queue"])
+router = APIRouter(tags=["queue"], route_class=StrictRoute)
 
 
 @router.get("/pools/{pool}/what-if", response_model=WhatIfAnswer)

@@ -32,8 +32,9 @@ from tenuto.services.gateway.rest.bodies import Done
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import not_found
 from tenuto.services.gateway.rest.routes.experiments import ExperimentId
+from tenuto.services.gateway.rest.strict import StrictRoute
 
-router = APIRouter(tags=["workspaces"])
+router = APIRouter(tags=["workspaces"], route_class=StrictRoute)
 WorkspaceName = Annotated[str, Path(pattern=NAME_PATTERN)]
 ProjectName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
