@@ -20,8 +20,8 @@ class TrackerCore(FoldedCore[State]):
     rule_version = 5
     """2: a checkpoint that was kept only because other trials started from it goes when they need it no more. 3: losses are given
     up by what ended the workers, and a failure that would repeat at once. 4: deaths are borne as often as `max_restarts` says. 5:
-    an infinite metric makes no checkpoint the best, as in the search; ends of every kind without progress are counted and bounded,
-    causes are said and not read from exit codes, and the same error twice without progress is the last."""
+    an infinite metric makes no checkpoint the best, as in the search; ends of every kind without progress are counted and
+    bounded, causes are said and not read from exit codes, and the same error twice without progress is the last."""
     folds = FOLDS
     codec = Codec(State, state.derive)
 

@@ -71,7 +71,9 @@ def test_a_program_that_ends_by_itself_with_any_code_has_failed_after_two_runs(
     cluster: LiveCluster, tmp_path: Path, code: int, slots: int
 ) -> None:
     (tmp_path / "config.yaml").write_text(BARE.format(code=code, slots=slots))
-    (tmp_path / "train.py").write_text("import os, tenuto\nwith tenuto.init() as run:\n    os._exit(run.hyperparameters['code'])\n")
+    (tmp_path / "train.py").write_text(
+        "import os, tenuto\nwith tenuto.init() as run:\n    os._exit(run.hyperparameters['code'])\n"
+    )
     experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
     cluster.wait_for(lambda: cluster.json("exp", "describe", str(experiment))["state"] == "failed")
     [trial] = cluster.json("exp", "describe", str(experiment))["trial_list"]
