@@ -248,7 +248,7 @@ class TenutoCallback(Callback):
         self._leaving = self._leaving or run.should_preempt()
         if self.steps >= self.target or run.should_validate(self.steps):
             self._validate_after(trainer, batch_idx)
-        loop = trainer.fit_loop.epoch_loop
+        loop: Any = trainer.fit_loop.epoch_loop
         if loop._num_ready_batches_reached():
             self._epoch_over = True
         elif not loop._should_check_val_fx(trainer.fit_loop._data_fetcher):  # else when the validation has ended
