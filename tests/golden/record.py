@@ -105,6 +105,10 @@ def searches(scene: Scene) -> None:
                 reproducibility={"experiment_seed": number},
             )
         )
+    asha = [number for number, searcher in enumerate(SEARCHES, start=1) if searcher["name"] == "asha"]
+    for experiment in asha:  # trials at 2, 4, 8 and 16 batches, in a search over 5, 10, 20 and 40
+        longer = ("--set", "searcher.max_length.batches=40")
+        scene.wait(int(scene.cluster.json("exp", "continue", str(experiment), *longer)["id"]))
     many = {"name": "random", "metric": "loss", "max_length": {"batches": 16}, "max_trials": 40, "max_concurrent_trials": 2}
     changed = scene.submit(searcher=many, step_seconds=0.3)
     scene.happens("TrialRequested", changed, 3)

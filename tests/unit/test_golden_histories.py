@@ -15,10 +15,13 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationPreempted
-from tenuto.schemas.events.search import TrialPaused
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.search import ExperimentCompleted, TrialPaused
+from tenuto.schemas.events.trial import TrialFailed
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.state import State
 from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.methods import RULE_VERSION, RULE_VERSIONS_KNOWN
 from tenuto.services.searcher.state import SearcherState
 from tests.support import histories
 from tests.support.record import broken_rules
@@ -103,3 +106,26 @@ def test_an_altered_history_is_noticed(service: str) -> None:
 def test_every_service_folds_it(name: str) -> None:
     for core in CORES.values():
         core.check(fold(core, history(name)))
+
+
+@pytest.mark.parametrize("version", [version for version in RULE_VERSIONS_KNOWN if version != RULE_VERSION])
+def test_what_earlier_rules_of_the_search_decided_is_decided_again(version: int) -> None:
+    verdicts = [verify_decisions(SearcherCore(version), history(name)) for name in NAMES if versions(name)["searcher", version]]
+    assert all(verdict.ok for verdict in verdicts)
+    assert sum(verdict.decisions for verdict in verdicts) >= 200
+
+
+def test_searches_that_went_on_with_an_earlier_one_ended() -> None:
+    """On a real cluster, with scripts: trials at 2, 4, 8 and 16 batches in searches over 40."""
+    log = history("searches-2026-11-further")
+    ended = {event.data.experiment_id: event.data for event in log if isinstance(event.data, ExperimentCompleted)}
+    made = {event.data.experiment_id: event.data.parent for event in log if isinstance(event.data, ExperimentSubmitted)}
+    went_on = {child: parent.experiment_id for child, parent in made.items() if parent is not None}
+    assert len(went_on) == 3
+    for child, parent in went_on.items():
+        assert ended[child].trials >= ended[parent].trials
+        assert (ended[child].best_metric or 0) <= (ended[parent].best_metric or 0), "what was reached is not lost"
+    failed = {event.data.trial_id for event in log if isinstance(event.data, TrialFailed)}
+    for child, parent in went_on.items():
+        mine, before = ({trial.split("-")[1] for trial in failed if trial.startswith(f"{one}-")} for one in (child, parent))
+        assert mine <= before, "only what fails by its hyperparameters"
