@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -16,7 +17,7 @@ class TrialInfo:
         self.trial_id = found.trial_number
         self.experiment_id = found.trial.experiment_id
         self.trial_seed = found.trial.trial_seed
-        self.hparams: dict[str, Any] = dict(found.trial.hyperparameters)
+        self.hparams: dict[str, Any] = copy.deepcopy(dict(found.trial.hyperparameters))
         self._config = facts.experiment_config(found.trial.config)
         self._steps_completed = found.steps_completed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -36,13 +37,13 @@ class TrialContext:
                 known = ", ".join(sorted(_names(self._info.hyperparameters))) or "none"
                 raise UserError(f"there is no hyperparameter {name!r}; the experiment has: {known}.")
             value = value[part]
-        return value
+        return copy.deepcopy(value)  # it is the user's to change: the record, and whoever asks next, keep theirs
 
     def get_hparams(self) -> dict[str, Any]:
-        return dict(self._info.hyperparameters)
+        return copy.deepcopy(dict(self._info.hyperparameters))
 
     def get_experiment_config(self) -> dict[str, Any]:
-        return dict(self._info.config)
+        return copy.deepcopy(dict(self._info.config))
 
     def get_experiment_id(self) -> int:
         return self._info.experiment_id

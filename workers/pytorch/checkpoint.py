@@ -12,7 +12,7 @@ from torch import nn
 
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.harness.errors import UserError, WillRepeat
-from tenuto.workers.pytorch import groups, options, seeds, snapshots, state, users
+from tenuto.workers.pytorch import groups, options, pruning, seeds, snapshots, state, users
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed import fsdp
@@ -194,6 +194,7 @@ def _restore_models(parts: Parts, directory: Path, saved: Mapping[str, Any]) -> 
     try:
         for index, model in enumerate(context._models):
             values = state.load_model_state(directory, index) | saved["models_other"][index]
+            pruning.renew(model, values)
             model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
             _restore_unsaved(model, saved["models_unsaved"][index])
     except (RuntimeError, ValueError) as error:

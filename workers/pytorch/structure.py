@@ -8,6 +8,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from tenuto.workers.pytorch import pruning
+
 NAMES_SHOWN_MAX = 4
 CHANGED = (
     "the structure of {model} changed since __init__ ({what}), which builds it as it was: a restarted trial cannot load this "
@@ -43,9 +45,10 @@ def _layout(model: nn.Module, lazy: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: type(module).__qualname__ for name, module in model.named_modules() if name and name not in lazy
     }
-    for name, value in model.state_dict(keep_vars=True).items():
+    state = model.state_dict(keep_vars=True)
+    for name, before in pruning.unpruned(state).items():
         if name.rpartition(".")[0] not in lazy:
-            found[name] = tuple(getattr(value, "shape", ()))
+            found[before] = tuple(getattr(state[name], "shape", ()))
     return found
 
 

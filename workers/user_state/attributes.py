@@ -25,7 +25,7 @@ from tenuto.workers.user_state.begun import Begun, Names
 from tenuto.workers.user_state.graph import DEPTH_MAX, OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
-from tenuto.workers.user_state.marks import mark_of_encoded
+from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
 from tenuto.workers.user_state.restoring import ask, restored
 
 SMALL_BYTES_MAX = 1 << 20
@@ -301,6 +301,8 @@ def _encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
 
 def _mark(entry: Entry) -> str | None:
     """Mark of an entry; None if it cannot be saved."""
+    if not entry.key[1] and (mark := mark_of_plain(entry.value)) is not None:
+        return mark
     try:
         encoded = entry.encode(False)
     except NotPlain:

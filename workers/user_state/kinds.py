@@ -54,10 +54,10 @@ def is_container(value: Any) -> bool:
 
 def is_leaf(value: Any) -> bool:
     """True for a value that is changed in place, and holds no object that others hold."""
+    if isinstance(value, np.ndarray):  # first: a replay memory holds a hundred thousand, and torch's classes are slow to ask
+        return not (value.dtype.hasobject or value.dtype.isbuiltin == 2)
     if is_tensor(value) or generators.is_generator(value):
         return True
-    if isinstance(value, np.ndarray):
-        return not (value.dtype.hasobject or value.dtype.isbuiltin == 2)
     return type(value) in (bytearray, array.array)
 
 

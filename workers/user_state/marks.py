@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
 import struct
 import sys
+from collections import deque
 from typing import Any
 
 import numpy as np
 
-from tenuto.workers.user_state.kinds import KIND, SCALARS, is_tensor
+from tenuto.workers.user_state.kinds import ITEMS_MAX, KIND, SCALARS, is_tensor
 
 WHOLE_BYTES_MAX = 64 << 10
 """Size up to which an array, a tensor or bytes are marked by their whole content. Larger ones are marked by sums, which see
 each change of one element and cost some 0.2 s for a GB."""
 ROW = 4_096
+MARSHAL_VERSION = 2
+"""Later ones encode whether objects are the same, and not only whether they are equal."""
+
+
+PLAIN_ITEMS_MIN = 1_000
+"""Items from which a container is marked as a whole, if it can be."""
+
+
+def mark_of_plain(value: Any) -> str | None:
+    """Mark of a long container of nothing but numbers, strings and tuples of them, by the interpreter's own encoding, and
+    not item by item. Valid only in this process. None: it is another value."""
+    if type(value) not in (list, deque) or not PLAIN_ITEMS_MIN <= len(value) <= ITEMS_MAX:
+        return None
+    if not all(
+        type(item) in SCALARS
+        or (type(item) is tuple and len(item) < PLAIN_ITEMS_MIN and all(type(part) in SCALARS for part in item))
+        for item in value
+    ):
+        return None
+    longest = value.maxlen if isinstance(value, deque) else None
+    content = marshal.dumps(list(value), MARSHAL_VERSION)
+    return f"plain {type(value).__name__} {longest} {hashlib.blake2b(content, digest_size=16).hexdigest()}"
 
 
 def mark_of_encoded(encoded: Any, versions: bool = True) -> str:

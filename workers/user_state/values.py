@@ -20,7 +20,7 @@ from tenuto.workers.user_state.decoding import decode as decode
 from tenuto.workers.user_state.kinds import ITEMS_MAX as ITEMS_MAX
 from tenuto.workers.user_state.kinds import KIND, SCALARS
 from tenuto.workers.user_state.kinds import NotPlain as NotPlain
-from tenuto.workers.user_state.marks import mark_of_encoded
+from tenuto.workers.user_state.marks import PLAIN_ITEMS_MIN, mark_of_encoded
 
 
 class Encoder:
@@ -109,6 +109,13 @@ class Encoder:
     def _item(self, value: Any, holes: bool) -> Any:
         if type(value) in SCALARS:
             return value
+        if (
+            type(value) is tuple
+            and len(value) < PLAIN_ITEMS_MIN
+            and not self._whole
+            and all(type(part) in SCALARS for part in value)
+        ):
+            return {KIND: "tuple", "value": list(value)}  # as below, for long memories of small tuples
         try:
             return self.encode(value)
         except NotPlain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -49,7 +50,7 @@ class PyTorchTrialContext(OurContext):
     def __init__(self, info: TrialInfo, device: torch.device, hparams: Mapping[str, Any] | None = None) -> None:
         """`hparams`: given to `pytorch.init`, in the place of the trial's own."""
         super().__init__(info, device)
-        self._hparams = dict(info.hyperparameters if hparams is None else hparams)
+        self._hparams = copy.deepcopy(dict(info.hyperparameters if hparams is None else hparams))  # a script may change them
         self._asked_per_slot = True  # each training loader holds the batch of one slot
         gathers = None if self._ranks is None else self._ranks.objects
         self.distributed = DistributedContext.of_environment(gathers) if self.slots > 1 else DistributedContext()
