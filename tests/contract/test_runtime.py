@@ -26,6 +26,7 @@ from tests.support.docker_daemon import lack
 from tests.support.runtimes import (
     DOCKER_URL,
     KINDS,
+    OF_A_BATCH_JOB,
     SECRET_OF_THE_AGENT,
     SLOTS,
     TOKEN,
@@ -309,6 +310,7 @@ async def test_a_worker_knows_who_it_is_and_reaches_its_agent(bench: Bench) -> N
     chosen = {"WORD": "here", "OMP_NUM_THREADS": "3", "API_KEY": "value-of-key"}
     assert (told | chosen).items() <= environment.items()
     assert not {TOKEN, SECRET_OF_THE_AGENT} & set(environment.values())
+    assert not OF_A_BATCH_JOB.items() & environment.items()
     assert not _holding(bench.directory, "value-of-key"), "a secret is on no disk"
     assert await runtime.find() == {}
     await runtime.clean("1-1-1")

@@ -56,6 +56,25 @@ def _exits(events: list[Event], trial: str) -> list[str]:
     return [event.data.outcome for event in events if event.type == "WorkersExited" and event.data.trial_id == trial]
 
 
+def _check_step(slurm: Slurm) -> None:
+    """The agent is a step of somebody's own job, and says what of that its workers do not get."""
+    [agent] = slurm.agents().values()
+    assert agent.environ()["SLURM_STEP_ID"] == "0"
+    told = [line for line in slurm.printed().splitlines() if "TENUTO_WORKER_INHERITS adds those" in line]
+    assert any("SLURM_PROCID" in line and "SLURM_STEP_ID" in line for line in told), slurm.printed()
+
+
+def _wait_resumed(cluster: LiveCluster, times: int) -> str:
+    """What trial 2-1 printed, once it has gone on so many times: lines may come after the end of their run."""
+    cluster.wait_for(lambda: cluster.cli("trial", "logs", "2-1").stdout.count("goes on at step 2") == times)
+    return cluster.cli("trial", "logs", "2-1").stdout
+
+
+def _check_printed(cluster: LiveCluster) -> None:
+    said = _wait_resumed(cluster, 3)
+    assert said.count("of a batch job:") == said.count("of a batch job: []") == 4, "a trial is no task of a job"
+
+
 def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Path, slurm: Slurm) -> None:
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     gate = tmp_path / "gate"
@@ -105,6 +124,7 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
 
         # The other node dies, and a job of one minute comes: the agent has its trial save before that is over, and leaves.
         agent = next(agent for agent in slurm.agents().values() if agent.environ()["TENUTO_AGENT_ID"] == second)
+        _wait_resumed(cluster, 1)  # what it prints is lost with the node, else
         slurm.node_dies(agent)
         cluster.wait_for(lambda: bool(lost(second)))
         assert "no heartbeat" in lost(second)
@@ -121,10 +141,11 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
 
         # The next job takes the trial up, and ends by itself when it has nothing more to do.
-        last = slurm.submit("--job-name=last", "--time=20", TENUTO_LEAVE_IDLE_SECONDS="5")
+        last = slurm.submit_step("last", "--time=20", TENUTO_LEAVE_IDLE_SECONDS="5")
         assert granted(2, 4) == "last-0"
+        _check_step(slurm)
         gate.touch()
         cluster.wait_for(lambda: ended(2))
-        assert cluster.cli("trial", "logs", "2-1").stdout.count("goes on at step 2") == 3
+        _check_printed(cluster)
         cluster.wait_for(lambda: slurm.state(last) == "COMPLETED")
         cluster.check_bus()

@@ -34,6 +34,7 @@ from tenuto.schemas.reports import (
     WorkersExitedReport,
 )
 from tenuto.schemas.subjects import Lane
+from tests.support import litter
 
 AGENT = "node-1"
 FETCH_SECONDS = 0.2
@@ -93,6 +94,7 @@ def agent_settings(nats_url: str, directory: Path, **changes: Any) -> Settings:
         "agent_id": AGENT,
         "cpu_slots": 1,
         "heartbeat_seconds": 0.2,
+        "worker_inherits": litter.MARKS,
     }
     return Settings(**(values | changes))
 

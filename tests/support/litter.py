@@ -29,6 +29,8 @@ OWNER, OUTSIDE = "owner", "outside"
 """Files in it: the process that it belongs to, and what was made elsewhere."""
 RUN = "TESTS_DIRECTORY"
 """Variable with the process and the directory of the run, for processes of `pytest -n`."""
+MARKS = "TESTS_OF_*"
+"""Variables by which the processes of tests are found, which workers of agents have, too."""
 WORKER = "PYTEST_XDIST_WORKER"
 CGROUPS = Path("/sys/fs/cgroup")
 POSTGRES_HOME = "TENUTO_POSTGRES_HOME"
@@ -61,6 +63,7 @@ def start() -> None:
     _own.chmod(0o1777)
     os.environ["TMPDIR"] = tempfile.tempdir = str(_own)
     os.environ[owner.variable] = owner.started
+    os.environ["TENUTO_WORKER_INHERITS"] = MARKS
     atexit.register(_end, owner, _own)
     _start_janitor(owner, _own)
 

@@ -32,6 +32,8 @@ DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
 """Variable with the address of the tests' Docker daemon."""
 SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
 SECRET_OF_THE_AGENT = "word-of-the-bus"
+OF_A_BATCH_JOB = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "RANK": "1", "WORLD_SIZE": "4", "PYTHONPATH": "/elsewhere"}
+"""Variables of an agent that is a task of a batch job."""
 TOKEN = "token-of-the-run"
 
 
@@ -55,7 +57,7 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
             packages_directory=Path(os.environ[DOCKER_URL].removeprefix("unix://")).parent / "packages",
             warm_containers_max=2 if kind == "docker-warm" else 0,
         )
-    base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT}
+    base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT, **OF_A_BATCH_JOB}
     return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command)
 
 

@@ -114,6 +114,16 @@ class Slurm:
         somebody = ("setpriv", f"--reuid={account}", "--regid=nogroup", "--clear-groups") if account else ()
         return self.run(*somebody, "sbatch", "--parsable", *given, ROOT / "deploy/slurm/agent.sh", **variables)
 
+    def submit_step(self, name: str, *options: str, **variables: str) -> str:
+        """A job without the guide's script, in which `srun` starts the agent: it has all that Slurm tells a task. Its id."""
+        lines = (
+            f'set -a; . "{self.directory}/agent.env"; . "{self.directory}/credentials/{name}-0.env"',
+            f'TENUTO_AGENT_DIRECTORY="$TMPDIR/step-{name}" TENUTO_AGENT_LABELS=slurm_job=$SLURM_JOB_ID',
+            f'exec srun "{sys.executable}" -m {AGENT_MODULE}',
+        )
+        given = (f"--job-name={name}", f"--output={self.directory}/jobs/%A.out", "--nodes=1", "--ntasks=1", *options)
+        return self.run("sbatch", "--parsable", *given, "--wrap", "\n".join(lines), **variables)
+
     def rest(self, auth: str = "rest_auth/jwt") -> Path:
         """Socket of the REST daemon, which is started if need be. It runs as an ordinary account, whose jobs it starts."""
         place = self.directory / "rest"

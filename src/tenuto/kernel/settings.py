@@ -153,6 +153,9 @@ class Settings:
     worker_user: str = ""
     """Account that an agent runs users' code as; the agent needs the right to change accounts. Empty: the agent's own account,
     and then that code can read whatever the agent can. See docs/security.md."""
+    worker_inherits: str = ""
+    """Variables of an agent's own environment that its workers get beside those that they always get: names, or beginnings of
+    names with a star, with commas between, such as WANDB_API_KEY,MY_LAB_*. See docs/limits.md."""
     cpu_slots: int = 0
     """CPU slots that an agent offers if it has no GPU. 0: one per core."""
     memory_bytes_per_slot: int = 0

@@ -16,7 +16,8 @@ from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
 from tenuto.workers.agent.runtimes.process.cgroups import ProcessLimits
-from tenuto.workers.agent.runtimes.process.environment import HANDED_DOWN, WORKER_COMMAND
+from tenuto.workers.agent.runtimes.process.environment import WORKER_COMMAND
+from tenuto.workers.agent.runtimes.process.inheriting import HANDED_DOWN, BadPattern, read_patterns
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
 from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
@@ -35,12 +36,13 @@ def make_runtime(
     command: Sequence[str] | None = None,
     slots: tuple[Slot, ...] | None = None,
 ) -> Runtime:
-    """The runtime for these settings. `shared`: directory that all agents see; None: there is none. `environment`: inherited by
-    workers instead of this process's. `command`: run instead of our own harness; then workers never start warm. Raises
-    RuntimeUnavailable and NoSlots."""
+    """The runtime for these settings. `shared`: directory that all agents see; None: there is none. `environment`: of the
+    agent, of which workers inherit a part; None: this process's. `command`: run instead of our own harness; then workers never
+    start warm. Raises RuntimeUnavailable and NoSlots."""
     try:
         account = find_account(settings.worker_user) if settings.worker_user else None
-    except NoAccount as error:
+        inherits = read_patterns(settings.worker_inherits)
+    except (NoAccount, BadPattern) as error:
         raise RuntimeUnavailable(str(error)) from error
     slots = find_slots(settings.cpu_slots) if slots is None else slots
     base = os.environ if environment is None else environment
@@ -49,6 +51,7 @@ def make_runtime(
         shared,
         slots=slots,
         base=base,
+        inherits=inherits,
         command=command or WORKER_COMMAND,
         account=account,
         warm_environments_max=0 if command else settings.warm_environments_max,

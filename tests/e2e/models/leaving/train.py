@@ -1,11 +1,13 @@
 """Three steps, with a checkpoint when it has to leave. It waits before the last one for the file `gate`, if it is given one."""
 
 import json
+import os
 import time
 from pathlib import Path
 
 import tenuto
 
+print("of a batch job:", sorted(name for name in os.environ if name.startswith(("SLURM", "PMI", "OMPI"))))
 with tenuto.init() as run:
     steps, gate = 0, str(run.hyperparameters["gate"])
     if run.checkpoint.latest is not None:

@@ -19,12 +19,6 @@ from tenuto.workers.agent.runtimes.variables import worker_variables
 from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
 
-OWN_PREFIX = "TENUTO_"
-"""Prefix of variables of the agent, the cluster and the user who started it, with tokens and passwords among them; workers do
-not get these."""
-HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY"})
-"""Exceptions: the mark by which a laptop cluster finds all its processes."""
-
 WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
 SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
 """Command of a gang's part on one agent; it starts the ranks."""
@@ -39,7 +33,7 @@ class Host:
     address: str
     """Address of the agent, as gRPC names it."""
     base: Mapping[str, str]
-    """Environment of the agent itself."""
+    """What workers inherit of the agent's own environment (inheriting.py)."""
     command: tuple[str, ...] = WORKER_COMMAND
     """Command of a training process that starts cold."""
     account: Account | None = None
@@ -56,7 +50,7 @@ class Host:
 
 def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Environment of all workers on these slots."""
-    base = {name: value for name, value in host.base.items() if not name.startswith(OWN_PREFIX) or name in HANDED_DOWN}
+    base = dict(host.base)
     if host.account is not None:
         base = {name: value for name, value in base.items() if not name.startswith("XDG_")}
         base |= home_variables(host.account, host.home) | {PRIVATE_VARIABLE: "1"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
 from tenuto.kernel.trees import remove_tree
 from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.text import NAME_SHOWN_MAX, visible
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
@@ -25,6 +26,7 @@ from tenuto.workers.agent.runtimes.process.environment import (
     common_environment,
     worker_environment,
 )
+from tenuto.workers.agent.runtimes.process.inheriting import SETTING, inherited, left_out
 from tenuto.workers.agent.runtimes.process.processes import Identity, Spawned
 from tenuto.workers.agent.runtimes.process.scratch import Scratch
 from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned
@@ -42,6 +44,8 @@ from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
 logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
 """After a kill for which the agent had no descriptor left."""
+NAMES_TOLD_MAX = 200
+"""Most names of variables in the log: an agent in a batch job has some eighty that its workers do not get."""
 
 
 class ProcessRuntime(RunDirectories):
@@ -52,18 +56,22 @@ class ProcessRuntime(RunDirectories):
         *,
         slots: tuple[Slot, ...],
         base: Mapping[str, str],
+        inherits: Collection[str] = (),
         command: Sequence[str] = WORKER_COMMAND,
         account: Account | None = None,
         warm_environments_max: int = 0,
         limits: ProcessLimits | None = None,
         limits_required: bool = False,
     ) -> None:
-        """`shared`: directory that all agents see; None: there is none. `base`: environment that workers inherit. `account`:
-        account of the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold.
-        `limits_required`: do not open where the limits cannot hold."""
+        """`shared`: directory that all agents see; None: there is none. `base`: environment of the agent, of which workers
+        inherit a part (inheriting.py), and `inherits`: names and patterns that the operator added to that part. `account`: of
+        the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold. `limits_required`: do
+        not open where the limits cannot hold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
-        self.host = Host(node, slots, self._endpoint.address, base, tuple(command), account)
+        self.host = Host(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
+        self._kept_back = left_out(base, inherits)
+        """Names of the agent's variables that workers do not get."""
         self.warm = WarmPool(node.directory, warm_environments_max, account)
         self._cgroups, self._limits_required = Cgroups(node.directory, limits or ProcessLimits()), limits_required
         self._scratch = Scratch(node.directory, base, account)
@@ -106,6 +114,10 @@ class ProcessRuntime(RunDirectories):
             raise RuntimeUnavailable(f"Runs cannot be limited here, and TENUTO_LIMITS_REQUIRED is set: {self.unlimited}.")
         if self.unlimited:
             logger.warning("runs are without limits that were set: %s", self.unlimited)
+        if self._kept_back:
+            shown, more = self._kept_back[:NAMES_TOLD_MAX], len(self._kept_back) - NAMES_TOLD_MAX
+            names = ", ".join(visible(name)[:NAME_SHOWN_MAX] for name in shown) + (f" and {more} more" if more > 0 else "")
+            logger.info("workers do not get these variables of the agent; %s adds those that they need: %s", SETTING, names)
         self._opened = True
 
     async def warm_up(self) -> None:
