@@ -3,9 +3,9 @@ seconds, a fork some milliseconds. The agent starts it; no user's code is ever l
 
 The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it replaces the shell of
 agent/runtimes/process/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it gets a job, it
-sends its process id, waits for its go, writes the worker's exit code to a file, and reports that, and whether all processes that
-the worker started have ended, too. If the agent's socket closes, before the go or here, the agent is gone or does not need it:
-then nothing more is started.
+sends its process id, waits for its go, writes the worker's exit code to a file, ends what the worker left behind (orphans.py),
+and reports that, and whether there was nothing. If the agent's socket closes, before the go or here, the agent is gone or does
+not need it: then nothing more is started.
 
 In a container (agent/runtimes/docker/boot.py) all of this is alike, but for four things. A run's environment comes on top of the
 image's. Nothing marks its processes: the container does. A pipe that the leaders hold says when the last of them is gone, at
@@ -33,6 +33,7 @@ from typing import NoReturn, NotRequired, TypedDict
 from tenuto.kernel.trees import remove_tree
 from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
+from tenuto.workers.harness.orphans import adopt, end_all
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.launch.privacy import become_private
 from tenuto.workers.launch.token import hand_down_token
@@ -45,8 +46,6 @@ JOB_BYTES_MAX = 4 << 20
 """Most bytes of a job: an environment has at most a few hundred kilobytes."""
 _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state; field 51 is its end."""
-_PR_SET_CHILD_SUBREAPER = 36
-"""linux/prctl.h"""
 ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
 """Variable with the descriptor of a pipe that this process and the leaders of runs hold, if there is one."""
 PRELOADED: tuple[str, ...] = MODULES.get(os.environ.get(FRAMEWORK_VARIABLE, ""), MODULES["torch"])
@@ -124,7 +123,7 @@ def _lead(control: socket.socket, alive: int) -> NoReturn:
     try:
         # A session of its own, so that the whole run can be killed by its process group.
         os.setsid()
-        adopts = _adopt_orphans()
+        adopts = adopt()
         # The zygote ignores SIGCHLD, which a fork inherits, and `waitpid` would then find no exit code.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         link, theirs = socket.socketpair()
@@ -160,6 +159,8 @@ def _lead(control: socket.socket, alive: int) -> NoReturn:
         Path(partial).write_text(f"{code} {EXITED}\n" if code >= 0 else f"{SIGNAL_EXIT_BASE - code} {KILLED}\n")
         # Renamed when complete: an agent may look at the file at any time.
         os.replace(partial, job["exit_file"])
+        if adopts and not alone and job["mark"]:  # a container ends its processes itself
+            end_all()
         for path, names in before.items():
             _remove_new(path, names)
         with contextlib.suppress(OSError):  # no agent is there now: the next one reads the file
@@ -185,14 +186,6 @@ def _remove_new(directory: str, before: frozenset[str]) -> None:
         else:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-
-
-def _adopt_orphans() -> bool:
-    """Makes processes that a worker started our children when their parent ends, however they were detached, so that we know
-    when none is left."""
-    with contextlib.suppress(OSError, AttributeError):
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-    return False
 
 
 def _wait_ended(worker: int, adopts: bool) -> tuple[int, bool]:

@@ -2,7 +2,8 @@
 
 A worker runs under a small shell in a session of its own. The shell first waits for a line from the agent: if the agent dies
 before it has stored the process, the pipe closes and the shell leaves without having run anything. Afterwards it writes the
-worker's exit code to a file, so that the code is known even if no agent was running when the worker ended.
+worker's exit code to a file, so that the code is known even if no agent was running when the worker ended. It adopts all that the
+worker leaves behind, and ends that before it leaves itself (harness/orphans.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,36 +24,43 @@ from tenuto.kernel.account import Account
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.untrusted_files import is_shortage
+from tenuto.workers.harness import orphans
+from tenuto.workers.harness.orphans import is_cleaner
 from tenuto.workers.launch.token import hand_down_token
 
 RUN_VARIABLE = "TENUTO_RUN"
-"""Variable in the environment of a worker and of all processes that it starts: `<agent directory>:<allocation id>`. Processes
-that left the session are found by it."""
+"""Variable in the environment of a worker and of all processes that it starts: `<agent directory>:<allocation id>`. A later
+agent finds the processes of its runs by it."""
 POLL_SECONDS = 0.2
 """Pause between checks of a process if the kernel cannot signal its end (no pidfd)."""
 KILL_ROUNDS_MAX = 50
 """Most rounds of killing the processes that a worker left: each round catches those forked during the previous one."""
+QUIET_LOOKS = 2
+"""Looks in a row without anybody new after which a tree of processes is taken for killed."""
+QUIET_LOOKS = 2
+"""Looks in a row without anybody new after which a tree of processes is taken for killed."""
 KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 """Pause between rounds; the first ones are shorter, because most processes are about to leave."""
 CLEANER_ROUNDS_MAX = 40
 """Rounds in which helpers that clean up after dead processes are spared, nearly four seconds: torch's shared memory manager
 waits two for further users before it removes the memory."""
-_CLEANERS = (b"torch_shm_manager", b"multiprocessing.resource_tracker")
-"""Marks of such helpers in their command lines. They end by themselves when the others are gone, and remove the shared memory
-that those held; if they were killed, it would stay until the node restarts."""
 _FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
 """Fields of /proc/<pid>/stat, counted from the process state."""
 
 _HAS_PROC = Path("/proc/self/environ").exists()
 _MARK_NAME = b"\0" + RUN_VARIABLE.encode() + b"="
 
+_ORPHANS = (sys.executable, "-I", "-S", os.path.abspath(orphans.__file__))
 _SHELL = """
 read -r go || exit 0
 trap : TERM INT HUP
-exit_file=$1; out=$2; err=$3; shift 3
+exit_file=$1; out=$2; err=$3; python=$4; orphans=$5; shift 5
 "$@" </dev/null >>"$out" 2>>"$err"
 code=$?
 echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
+children=/proc/$$/task/$$/children
+left=; read -r left <"$children"
+[ -e "$children" ] && [ -z "$left" ] || exec "$python" -I -S "$orphans" end
 """
 
 
@@ -99,7 +108,10 @@ def spawn(
     """Starts a shell that waits for its go, with files in the run's existing directory. Raises OSError."""
     with hand_down_token(environment) as (variables, descriptors):
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _SHELL, "tenuto-worker", str(files.exit), str(files.stdout), str(files.stderr), *command],
+            [
+                *_ORPHANS, "/bin/sh", "-c", _SHELL, "tenuto-worker",
+                str(files.exit), str(files.stdout), str(files.stderr), sys.executable, _ORPHANS[-1], *command,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -108,7 +120,7 @@ def spawn(
             start_new_session=True,
             pass_fds=descriptors,
             **(account.process_options if account else {}),
-        )
+        )  # fmt: skip
     started = start_time(process.pid)
     assert started is not None, "a child that nobody has waited for has an entry in the process table"
     return Spawned(process, Identity(process.pid, started))
@@ -221,29 +233,44 @@ def _mark_of(pid: int) -> str:
 
 
 def kill(identity: Identity) -> None:
-    """SIGKILL for the shell and its whole process group, except cleaners, if the pid still is that shell. Does not wait. Raises
-    OSError if the agent has no file descriptor left."""
+    """SIGKILL for the leader of a run and all that is below it, except cleaners, if the pid still is that leader. Does not wait.
+    Raises OSError if the agent has no file descriptor left."""
     if start_time(identity.pid) != identity.started:
         return
     if not _HAS_PROC:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(identity.pid, signal.SIGKILL)
         return
-    kill_process(identity.pid)  # the shell first, so that it cannot write an exit code
-    for pid in psutil.pids():
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(identity.pid, signal.SIGSTOP)  # it writes no exit code, but still adopts: what is below it stays there
+    try:
+        _kill_below(identity.pid)
+    finally:
+        kill_process(identity.pid)
+    for pid in psutil.pids():  # where a leader could not adopt
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if pid != identity.pid and os.getpgid(pid) == identity.pid and not is_cleaner(pid):
+            if os.getpgid(pid) == identity.pid and not _is_spared(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
-def is_cleaner(pid: int) -> bool:
-    """True for a helper that removes what dead processes held, and then leaves by itself."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            line = file.read()
-    except OSError:
-        return False
-    return any(name in line for name in _CLEANERS)
+def _kill_below(pid: int) -> None:
+    """A process to which SIGKILL was sent starts no other, so when nobody new is found, all are found. Twice: what ends by itself
+    during a look may hide its children from that look."""
+    signalled: set[int] = set()
+    quiet = 0
+    for _ in range(KILL_ROUNDS_MAX):
+        new = {one for one in orphans.below(pid, frozenset(signalled)) if one not in signalled and not _is_spared(one)}
+        quiet = 0 if new else quiet + 1
+        if quiet == QUIET_LOOKS:
+            return
+        for one in new:
+            kill_process(one)
+        signalled |= new
+
+
+def _is_spared(pid: int) -> bool:
+    """A real cleaner has the mark of its run."""
+    return is_cleaner(pid) and bool(_mark_of(pid))
 
 
 def kill_process(pid: int) -> None:
