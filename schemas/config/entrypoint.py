@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -45,6 +46,19 @@ def script_of(entrypoint: str) -> Script | None:
             raise ValueError("must name a script inside the model directory, such as `train.py`")
         return Script(path.as_posix(), None, tuple(words[1:]))
     raise ValueError(f"must be {EXPECTED}")
+
+
+def standard_module(entrypoint: str) -> str:
+    """Name of the module of Python itself that the entrypoint takes its class from; empty if it takes none from there. A file of
+    that name in the model directory counts instead, unless Python has the module built in (`sys`)."""
+    module = entrypoint.partition(":")[0].partition(".")[0] if _is_class(entrypoint) else ""
+    return module if module in sys.stdlib_module_names else ""
+
+
+def no_trial_in(module: str) -> str:
+    """Sentence about an entrypoint in a module of Python itself."""
+    file = "" if module in sys.builtin_module_names else f", and the model directory has no {module}.py"
+    return f"{module} is a module of Python itself, which has no Trial class{file}; name yours, such as `model_def:MyTrial`"
 
 
 def check_launcher(entrypoint: str | None) -> list[tuple[str, str]]:

@@ -182,17 +182,25 @@ def test_a_special_file_is_left_out(model: Path) -> None:
     [
         ("model_def:MyTrial", None),
         ("nets.cnn:x", None),
-        ("json:JSONDecoder", None),  # installed, not packed
-        ("model_de:MyTrial", r"entrypoint: model_de.py is not in .* \(Python files there: model_def.py\)"),
+        ("pydantic:BaseModel", None),  # installed, not packed
+        ("builtins:exec", "entrypoint: builtins is a module of Python itself, which has no Trial class; name yours, such as"),
+        ("sys:MyTrial", "entrypoint: sys is a module of Python itself"),
+        ("json.decoder:JSONDecoder", "json is a module of Python itself, .*, and the model directory has no json.py; name yours"),
+        ("code:MyTrial", None),  # the model directory's own
+        ("time:MyTrial", "time is a module of Python itself, which has no Trial class; name yours"),  # an import finds Python's
+        ("python -m cProfile model_def.py", None),
+        ("model_de:MyTrial", r"entrypoint: model_de.py is not in .* \(Python files there: code.py, model_def.py, time.py\)"),
         ("nets.cnnn:x", "entrypoint: nets.cnnn.py is not in"),
         ("python model_def.py --fast", None),
         ("python -m nets.cnn", None),
-        ("train.py", r"entrypoint: train.py is not in .* \(Python files there: model_def.py\)"),
+        ("train.py", r"entrypoint: train.py is not in .* \(Python files there: code.py, model_def.py, time.py\)"),
         ("python -m nets.rnn", "entrypoint: nets.rnn.py is not in"),
         ("model_def:Missing", r"entrypoint: .*model_def.py does not define Missing \(classes there: MyTrial\)"),
     ],
 )
 def test_entrypoint(model: Path, entrypoint: str, message: str | None) -> None:
+    for name in ("code.py", "time.py"):
+        (model / name).write_text("class MyTrial:\n    pass\n")
     if message is None:
         check_entrypoint(model, entrypoint)
     else:

@@ -133,9 +133,34 @@ def test_secrets_are_masked() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "API_KEY", "NCCL_AUTH", "GITHUB_TOKEN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "API_KEY", "NCCL_AUTH", "GITHUB_TOKEN", "MY_PW", "PW", "DB_PWD", "MYSQLPWD"),
+        *("PASS", "DB_PASS2", "REDIS_PASSWD", "SSH_PASSPHRASE", "MY_CRED", "LAB_CREDS", "GCP_CREDENTIALS", "PRIVATE_THING"),
+        *(
+            "dbPassword",
+            "dbPw",
+            "apiKey",
+            "WANDB_APIKEY",
+            "SENTRY_DSN",
+            "MY_JWT",
+            "GITLAB_PAT",
+            "AZURE_SAS",
+            "db-pass",
+            "HASH_SALT",
+        ),
+    ],
+)
 def test_names_of_secrets(name: str) -> None:
     assert masked(name, "value") == MASK
+
+
+@pytest.mark.parametrize(
+    "name", ["TOKENIZERS_PARALLELISM", "COMPASS", "MONKEY", "CUDA_PATH", "KEYBOARD", "PASSES", "AUTHOR", "OMP_PINNING", "CREDO"]
+)
+def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
+    assert masked(name, "value") == "value"
 
 
 def test_values_that_look_like_keys_are_masked() -> None:

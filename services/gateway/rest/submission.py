@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import sys
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.entrypoint import script_of
+from tenuto.schemas.config.entrypoint import no_trial_in, script_of, standard_module
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.reading import CONFIG_BYTES_MAX
 from tenuto.schemas.record import Origin
@@ -117,6 +118,10 @@ def _check_entrypoint(config: ExperimentConfig, context: StoredContext) -> None:
         message = f"there is no {script.file} in the model directory; it has {names}"
         raise ConfigError([Problem("entrypoint", message, f'"{config.entrypoint}"')])
     module = script.module if script is not None and script.module is not None else config.entrypoint.partition(":")[0]
+    if (standard := standard_module(config.entrypoint)) and (
+        standard in sys.builtin_module_names or not context.has_module(module)
+    ):
+        raise ConfigError([Problem("entrypoint", no_trial_in(standard), f'"{config.entrypoint}"')])
     if context.has_module(module) or importlib.util.find_spec(module.partition(".")[0]) is not None:
         return
     top = module.partition(".")[0]

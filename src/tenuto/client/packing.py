@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import os
 import stat
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tenuto.client.errors import ClientError
-from tenuto.schemas.config.entrypoint import script_of
+from tenuto.schemas.config.entrypoint import no_trial_in, script_of, standard_module
 
 IGNORE_FILE = ".tenutoignore"
 IGNORED = (
@@ -90,10 +91,14 @@ def check_entrypoint(directory: Path, entrypoint: str) -> None:
     file = next((item for item in (place.with_suffix(".py"), place / package_file) if item.is_file()), None)
     if file is None:
         top = module.split(".")[0]
+        if standard := standard_module(entrypoint):
+            raise ClientError(f"entrypoint: {no_trial_in(standard)}.")
         if (directory / top).is_dir() or (directory / f"{top}.py").is_file() or not _installed(top):
             found = ", ".join(sorted(item.name for item in directory.glob("*.py"))) or "none"
             raise ClientError(f"entrypoint: {module}.py is not in {directory} (Python files there: {found}); {ENTRYPOINT_CURE}")
         return
+    if (standard := standard_module(entrypoint)) in sys.builtin_module_names:
+        raise ClientError(f"entrypoint: {no_trial_in(standard)}.")
     tree = _parse(file)
     if script is not None:
         return
