@@ -8,12 +8,14 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tenuto.kernel.connection_shares import holder
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.decide.workspaces import is_known
 from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where, match, refusal
@@ -41,6 +43,9 @@ UNREAD_BYTES_FREE = 64 << 10
 """Of an answer: as much as a connection keeps in any case."""
 QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
+REQUESTS_AT_ONCE_MAX = 200
+"""Of one user, or of one address where no user is known: more than a page, its streams and a sweep of scripts need, and less
+than a quarter of all connections."""
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
 AT_LEAST = "Tenuto-At-Least"
@@ -55,6 +60,7 @@ class Gate:
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
         self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
         self._turns = turns()
+        self._at_once = _AtOnce()
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,6 +73,13 @@ class Gate:
             except DATABASE_ERRORS as error:  # whose experiment it is stands there; the application's handlers lie further inside
                 await unavailable(error)(scope, receive, send)
                 return
+            with self._at_once.held(_holder(scope, route)):
+                await self._answer(scope, receive, send, route)
+        except DoorError as error:
+            await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
+        try:
             body = _Body(receive, _bytes_max(self._gateway, route))
             body.announced(_header(scope, b"content-length"))
             if route not in (UPLOAD, ARTIFACT) and scope["method"] not in ("GET", "HEAD"):
@@ -177,6 +190,37 @@ class Gate:
             return numbers(trial)[0] if TRIAL_ID.fullmatch(trial) else None
         checkpoint = await self._gateway.views.checkpoint(found["checkpoint_id"]) if "checkpoint_id" in found else None
         return checkpoint.experiment_id if checkpoint is not None else None
+
+
+class _AtOnce:
+    """Requests under way, by whose they are: they hold connections, which others need, too."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def held(self, whose: str) -> Iterator[None]:
+        """Raises DoorError."""
+        if whose and self._held[whose] >= REQUESTS_AT_ONCE_MAX:
+            raise DoorError(
+                "too_many",
+                f"{visible(whose)} has {REQUESTS_AT_ONCE_MAX} requests under way already, the most at once; wait for answers, "
+                "and read them (docs/rest.md, Limits).",
+            )
+        self._held[whose] += 1
+        try:
+            yield
+        finally:
+            self._held[whose] -= 1
+            if not self._held[whose]:
+                del self._held[whose]
+
+
+def _holder(scope: Scope, route: str) -> str:
+    """Whose request it is: the user's, or without one the address's. Empty for the cluster's own token, which has no limits."""
+    if ROUTES[route].where is Where.OPEN:
+        return f"the address {holder(str((scope.get('client') or ('',))[0]))}"
+    return asking() if asking_token() is not None else ""
 
 
 class BodyRefused(Exception):

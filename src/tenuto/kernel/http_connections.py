@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tenuto.kernel.connection_shares import Held, gives_way, holder
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +27,20 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2
 
 
 class BoundedProtocol(H11Protocol):
-    """A client that sends its headers byte by byte is cut off, and one more than `connections_max` is turned away."""
+    """A client that sends its headers byte by byte is cut off. Beyond `connections_max` a connection that waits for its client
+    gives way to a new one, and where none does, the new one is turned away."""
 
     connections_max = CONNECTIONS_MAX
     head_seconds_max = HEAD_SECONDS_MAX
     _unread: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _waits_for = ""
+    held: Held | None = None
+    """As it is counted once it waits for its client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.held = Held(holder(self.client[0]) if self.client else "", asked=False, since_seconds=self.loop.time())
         if self.admitted():
             self._watch()
         else:
@@ -41,10 +48,25 @@ class BoundedProtocol(H11Protocol):
 
     def admitted(self) -> bool:
         """True if there is room for this connection, which is counted already."""
-        return len(self.connections) <= self.connections_max
+        if len(self.connections) <= self.connections_max:
+            return True
+        ours = [item for item in self.connections if isinstance(item, BoundedProtocol) and not item.transport.is_closing()]
+        if len(ours) <= self.connections_max:  # what was closed is still among them for a moment
+            return True
+        waiting = [(item, item.held) for item in ours if item.held is not None and item.waits and item is not self]
+        found = gives_way([held for _, held in waiting])
+        if found is None:
+            return False
+        waiting[found][0].transport.abort()
+        return True
+
+    @property
+    def waits(self) -> bool:
+        """True if the server has nothing to do for it: no whole request came, or the last one was answered."""
+        return self.cycle is None or self.cycle.response_complete
 
     def turn_away(self) -> None:
-        logger.warning("a connection is turned away: there are %d already", self.connections_max)
+        logger.warning("a connection is turned away: there are %d already, all with requests", self.connections_max)
         self.transport.write(FULL)
         self.transport.close()
 
@@ -63,6 +85,8 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.held is not None and not self.held.asked:
+            self.held = replace(self.held, asked=True)
         self._watch()
 
     def pause_writing(self) -> None:
