@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tenuto.kernel.backoff import Backoff
 from tenuto.workers.agent.change_signal import Changed
-from tenuto.workers.agent.output import Matcher
+from tenuto.workers.agent.output import Bars, Matcher
 from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.runtimes.runtime import Offsets
 from tenuto.workers.agent.secret_masks import Mask
@@ -37,6 +37,7 @@ class LiveRun:
     changes nothing."""
     rank_offsets: dict[int, Offsets] | None = None
     """Offsets of each rank's output that is in the spool, if the run is a gang. None: not read yet."""
+    bars: Bars = field(default_factory=Bars)
     backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX))
     """Waits after errors while the run was carried on."""
     pause: asyncio.TimerHandle | None = None

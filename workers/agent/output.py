@@ -19,9 +19,21 @@ from tenuto.workers.agent.secret_masks import NO_MASK, Mask
 logger = logging.getLogger(__name__)
 
 LINE_CHARACTERS_MAX = 8_000
+CUT = " [cut here: {} more characters]"
+"""End of a line that was longer."""
+LOG_BYTES_MAX = 64 << 20
+"""Most bytes of output that are kept of one start of a worker: of each rank, of stdout and of stderr, so that one who floods
+stdout keeps its errors. A line of a hundred bytes a second fills it in a week; what is kept is in a database that all share."""
+BAR_SECONDS = 1.0
+"""A progress bar that goes on is told once in so long."""
 LINES_PER_REPORT_MAX = 500
 LINE_SHOWN_MAX = 500
 """Most characters of a matched line in the record."""
+STREAMS = ("stdout", "stderr")
+FULL = (
+    f"The log ends here: this start of the trial has printed {LOG_BYTES_MAX >> 20} MiB to {{}}, the most that is kept. "
+    "The trial goes on; print less, or write to a file of your own."
+)
 Texts = dict[Literal["stdout", "stderr"], tuple[str, ...]]
 
 
@@ -32,12 +44,61 @@ def log_texts(output: Output, hide: Mask) -> Texts:
 
 def _texts(lines: Iterable[str], hide: Mask) -> tuple[str, ...]:
     """Lines without secrets. Masking comes first: a line that was cut before could keep a part of a secret."""
-    return tuple(storable(hide(line))[:LINE_CHARACTERS_MAX] for line in lines)
+    return tuple(shortened(storable(hide(line))) for line in lines)
+
+
+def shortened(line: str) -> str:
+    """The line, cut with a mark where it is longer than LINE_CHARACTERS_MAX."""
+    if len(line) <= LINE_CHARACTERS_MAX:
+        return line
+    kept = LINE_CHARACTERS_MAX - len(CUT.format(len(line) - LINE_CHARACTERS_MAX))
+    kept = LINE_CHARACTERS_MAX - len(CUT.format(len(line) - kept))  # the number may have a digit more
+    return line[:kept] + CUT.format(len(line) - kept)
+
+
+def kept_reports(reports: list[LogsReport], before: Offsets, after: Offsets) -> list[LogsReport]:
+    """Of the reports of what was printed between these offsets, what is kept: nothing beyond LOG_BYTES_MAX but a line that says
+    so, for each of stdout and stderr."""
+    if max(before) < LOG_BYTES_MAX:
+        full: set[str] = set()
+    else:
+        full = {stream for stream, offset in zip(STREAMS, before, strict=True) if offset >= LOG_BYTES_MAX}
+    found = []
+    for report in reports:
+        lines = tuple(line for line in report.lines if line.stream not in full)
+        if lines:
+            found.append(report if len(lines) == len(report.lines) else report.model_copy(update={"lines": lines}))
+    for stream, one, other in zip(STREAMS, before, after, strict=True):
+        if one < LOG_BYTES_MAX <= other and reports:
+            last = reports[-1].lines[-1]
+            line = LogLine(time_us=last.time_us, rank=last.rank, stream="tenuto", text=FULL.format(stream))
+            found.append(reports[-1].model_copy(update={"lines": (line,)}))
+    return found
+
+
+class Bars:
+    """When progress bars of a run were told last, by rank and stream. Kept by whoever reads its output."""
+
+    def __init__(self) -> None:
+        self._told_us: dict[tuple[int | None, str], int] = {}
+
+    def hold(self, output: Output, rank: int | None, before: Offsets, now_us: int) -> Output:
+        """The output without bars that were told less than BAR_SECONDS ago: they are read again, as they are by then."""
+        texts, offsets = [output.stdout, output.stderr], list(output.offsets)
+        for index, stream in enumerate(STREAMS):
+            if output.bars[index] and now_us - self._told_us.get((rank, stream), 0) < BAR_SECONDS * 1e6:
+                texts[index], offsets[index] = (), before[index]
+            elif output.bars[index]:
+                self._told_us[rank, stream] = now_us
+        return Output(texts[0], texts[1], (offsets[0], offsets[1]))
 
 
 @dataclass(frozen=True)
 class RankOutput:
     reports: list[LogsReport]
+    """All that was printed."""
+    kept: list[LogsReport]
+    """What of it is kept."""
     offsets: dict[int, Offsets]
     """Offsets to go on from, of the ranks that printed something."""
 
@@ -51,15 +112,19 @@ async def read_ranks(
     *,
     final: bool,
     hide: Mask = NO_MASK,
+    bars: Bars,
 ) -> RankOutput:
     """New output of the gang's ranks on this agent."""
-    found = RankOutput([], {})
+    found = RankOutput([], [], {})
     for rank in ranks_on(assignment, agent_id):
         before = offsets.get(rank, (0, 0))
         output = await runtime.output(assignment.allocation_id, rank, before, final=final, cut=hide.cut)
+        output = bars.hold(output, rank, before, time_us)
         if output.offsets != before:
             texts = log_texts(output, hide)
-            found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))
+            reports = log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts)
+            found.reports.extend(reports)
+            found.kept.extend(kept_reports(reports, before, output.offsets))
             found.offsets[rank] = output.offsets
     return found
 

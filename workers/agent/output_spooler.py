@@ -12,7 +12,7 @@ from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.local_ranks import is_gang, rank_on
 from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.output import Matcher, log_reports, log_texts, read_ranks
+from tenuto.workers.agent.output import Matcher, kept_reports, log_reports, log_texts, read_ranks
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
 from tenuto.workers.agent.secret_masks import Mask
@@ -45,12 +45,13 @@ class OutputSpooler:
         if is_gang(run.assignment) and await self._read_ranks(live, final=final):
             return True
         output = await self._runtime.output(run.allocation_id, None, before, final=final, cut=self.hide(live).cut)
+        output = live.bars.hold(output, None, before, self._clock.now_us())
         if output.offsets == before:
             return False
         texts = log_texts(output, self.hide(live))
         rank = rank_on(run.assignment, self._node.agent_id)
         reports = log_reports(run.assignment.trial_id, run.allocation_id, rank, self._clock.now_us(), texts)
-        new = self._reports(live, reports)
+        new = self._reports(live, reports, kept_reports(reports, before, output.offsets))
         stdout_offset, stderr_offset = output.offsets
         await self._disk(self._runs.note_logs, run.allocation_id, new, stdout_offset, stderr_offset)
         live.run = replace(live.run, stdout_offset=stdout_offset, stderr_offset=stderr_offset)
@@ -73,19 +74,21 @@ class OutputSpooler:
         if live.rank_offsets is None:
             live.rank_offsets = await self._disk(self._runs.rank_offsets, run.allocation_id)
         offsets, now_us, hide = live.rank_offsets, self._clock.now_us(), self.hide(live)
-        found = await read_ranks(self._runtime, run.assignment, self._node.agent_id, offsets, now_us, final=final, hide=hide)
+        found = await read_ranks(
+            self._runtime, run.assignment, self._node.agent_id, offsets, now_us, final=final, hide=hide, bars=live.bars
+        )
         if not found.offsets:
             return False
-        new = self._reports(live, found.reports)
+        new = self._reports(live, found.reports, found.kept)
         await self._disk(self._runs.note_rank_logs, run.allocation_id, new, found.offsets)
         live.rank_offsets |= found.offsets
         self._spooled.notify()
         return True
 
-    def _reports(self, live: LiveRun, reports: list[LogsReport]) -> list[NewReport]:
-        """The lines, and the matches of log policies in them; both enter the spool in one transaction."""
+    def _reports(self, live: LiveRun, reports: list[LogsReport], kept: list[LogsReport]) -> list[NewReport]:
+        """The lines that are kept, and the matches of log policies in all of them; both enter the spool in one transaction."""
         item, trace = live.run.allocation_id, live.run.assignment.trace
         if live.matcher is None:
             live.matcher = Matcher(live.run.assignment, self._node.agent_id)
-        new = [NewReport("logs", report.kind, item, report.to_json(), trace) for report in reports]
+        new = [NewReport("logs", report.kind, item, report.to_json(), trace) for report in kept]
         return new + [NewReport("tracker", found.kind, item, found.to_json(), trace) for found in live.matcher.found(reports)]

@@ -50,11 +50,14 @@ class Chunk:
     texts: tuple[str, ...]
     offset: int
     """Offset to go on from, in bytes."""
+    bar: bool = False
+    """It is a progress bar that goes on: lines that were overwritten (carriage returns), and none that ended."""
 
 
 def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> Chunk:
-    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a
-    line, too, because progress bars print it. `cut`: number of bytes at which a line that is too long may be cut."""
+    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. Of lines that overwrite each
+    other by carriage returns, as progress bars do, there is the last, as on a terminal. `cut`: number of bytes at which a line
+    that is too long may be cut."""
     try:
         with open_foreign(path, owner) as file:
             file.seek(offset)
@@ -67,8 +70,13 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
         end = len(data)
     elif full and end == 0:
         end = cut(data)
-    lines = data[:end].replace(b"\r", b"\n").split(b"\n")
-    return Chunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end)
+    lines = [_last_shown(line) for line in data[:end].replace(b"\r\n", b"\n").split(b"\n")]
+    bar = end > 0 and not (final or full) and b"\n" not in data[:end]
+    return Chunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end, bar)
+
+
+def _last_shown(line: bytes) -> bytes:
+    return next((part for part in reversed(line.split(b"\r")) if part), b"")
 
 
 def read_exit(files: RunFiles) -> Exit:

@@ -25,7 +25,7 @@ class RunDirectories(ABC):
             files = files.of_rank(rank)
         out = read_lines(files.stdout, offsets[0], final=final, owner=files.owner, cut=cut)
         err = read_lines(files.stderr, offsets[1], final=final, owner=files.owner, cut=cut)
-        return Output(out.texts, err.texts, (out.offset, err.offset))
+        return Output(out.texts, err.texts, (out.offset, err.offset), (out.bar, err.bar))
 
     async def opened_rendezvous(self, allocation_id: str) -> str:
         files = self.files(allocation_id)

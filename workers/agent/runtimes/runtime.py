@@ -76,6 +76,8 @@ class Output:
     stderr: tuple[str, ...]
     offsets: Offsets
     """Offsets to go on from; unchanged if there was no output."""
+    bars: tuple[bool, bool] = (False, False)
+    """Whether that of stdout, of stderr is a progress bar that goes on, and no whole line."""
 
 
 @dataclass(frozen=True)
