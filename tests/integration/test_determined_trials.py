@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.cli.from_determined import convert
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.reactions import stop_at
@@ -115,6 +116,33 @@ def test_a_script_with_a_trainer(benches: list[WorkerBench], tmp_path: Path) -> 
     left.react = lambda report: None
     left.direct("preempt", 1)
     done(trial, left, 80)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("", 1, "ValueError: the data set is not where it should be"),
+        (" refuse", EXIT_CODE_INVALID_HYPERPARAMETERS, "lr and batch size do not fit"),
+    ],
+)
+def test_an_error_where_the_trial_is_made_is_the_one_that_is_told(
+    benches: list[WorkerBench], tmp_path: Path, words: str, code: int, said: str
+) -> None:
+    entrypoint = f"python3 refusing.py{words}"
+    trial = bench(benches, tmp_path, entrypoint=entrypoint, searcher={"name": "single", "metric": "records"})
+    agent = trial.agent(1)
+    done(trial, agent, code)
+    error = agent.error_file.read_text()
+    assert said in error
+    assert "_started" not in error
+
+
+def test_a_script_that_calls_nothing_is_not_run_again(benches: list[WorkerBench], tmp_path: Path) -> None:
+    searcher = {"name": "single", "metric": "records"}
+    trial = bench(benches, tmp_path, entrypoint="python3 silent.py", searcher=searcher)
+    agent = trial.agent(1)
+    done(trial, agent, EXIT_CODE_WILL_REPEAT)
+    assert "silent.py ended without calling tenuto.init()" in agent.error_file.read_text()
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -106,7 +106,7 @@ def _verdict(script: Script, session: Session) -> Action:
             session.gang.send({"op": "done"})  # what the others agree on from now on does not wait for it
             return "stop"
     if run is None:
-        raise UserError(
+        raise WillRepeat(
             f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded; wrap its training in "
             "`with tenuto.init() as run:`."
         )

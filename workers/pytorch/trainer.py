@@ -36,6 +36,9 @@ class PyTorchTrainer(Trainer):
     has_snapshots = True
     has_batch_rules = True
 
+    _started = _ended = False
+    """Whether callbacks were told of the start, and of the end: also of a trainer whose trial could not be made."""
+
     def __init__(self, trial_class: type[PyTorchTrial], info: TrialInfo) -> None:
         """Builds the user's trial. Raises errors of the user's code."""
         self._prepare(info, trial_class.deterministic)
@@ -118,7 +121,6 @@ class PyTorchTrainer(Trainer):
         """Batches until memory for copies is made: by then each optimizer has taken a step."""
         if self.context._shards is not None:
             self.has_snapshots, self._prepare_in = False, 0
-        self._started = self._ended = False
         self._collected: checkpoint.Collected | None = None
 
     @property

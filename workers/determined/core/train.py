@@ -67,7 +67,10 @@ class TrainContext:
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         if reason is EarlyExitReason.INVALID_HP:
             raise InvalidHyperparameters("the script refuses these hyperparameters (report_early_exit)")
-        raise UserError("report_early_exit(USER_REQUESTED_STOP): `tenuto trial stop` ends a trial, or the search does.")
+        raise UserError(
+            "report_early_exit(USER_REQUESTED_STOP): the search decides how long a trial trains; `tenuto exp cancel` ends its "
+            "experiment."
+        )
 
     def get_experiment_best_validation(self) -> float | None:
         raise UserError(

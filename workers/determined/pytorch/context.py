@@ -117,7 +117,7 @@ class PyTorchTrialContext(OurContext):
         if stop_requested:
             raise UserError(
                 "context.set_stop_requested(True): a trial does not end itself here; the search decides its length, or "
-                "`tenuto trial stop` ends it."
+                "`tenuto exp cancel` ends its experiment."
             )
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:

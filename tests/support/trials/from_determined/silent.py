@@ -1,0 +1,4 @@
+"""A script that trains and tells nobody."""
+
+# It knows of determined, and calls nothing of it.
+print("trained for hours")
