@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import typer
 
 from tenuto.cli.common import Json, client
@@ -30,6 +32,8 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
         slots = agent["slots"]
         used = sorted(slot["allocation_id"] for slot in slots if slot.get("allocation_id"))
         kinds = ", ".join(sorted({slot["kind"] for slot in slots}))
+        devices = Counter(slot["device"] for slot in slots if slot["device"])
+        named = ", ".join(name if len(devices) == 1 else f"{count} {name}" for name, count in sorted(devices.items()))
         disabled = sum(not slot["enabled"] for slot in slots)
         closed = f", {disabled} disabled" if disabled else ""
         cells.append(
@@ -38,12 +42,13 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
                 agent["state"],
                 agent["pool"],
                 f"{len(used)}/{len(slots)} {kinds}{closed}",
+                named,
                 ", ".join(agent["runtimes"]),
                 ", ".join([*used, *agent.get("auxiliary", ())]),
                 when(agent["joined_us"]),
             )
         )
-    show_rows(("agent", "state", "pool", "slots", "runtimes", "allocations", "since"), cells, "No agents have joined.")
+    show_rows(("agent", "state", "pool", "slots", "devices", "runtimes", "allocations", "since"), cells, "No agents have joined.")
     for agent in rows:
         if agent.get("unlimited") and agent["state"] != "lost":
             say(f"Agent {agent['id']} runs trials without limits that its operator set: {agent['unlimited']}.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.common import ExperimentId, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import UsageError
 from tenuto.cli.say import say
 
 
@@ -38,7 +38,7 @@ def change(
     if max_wall_hours is not None:
         body["max_wall_hours"] = max_wall_hours or None
     if not body:
-        raise CliError(
+        raise UsageError(
             "Nothing to change: give --priority, --weight, --max-slots, --max-wall-hours, --pool, --max-trials or"
             " --max-concurrent-trials."
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import UsageError
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def _experiment_id(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise CliError(
+        raise UsageError(
             f"{text} is not the id of an experiment, which is a number from 1; `tenuto exp ls` lists those that there are."
         )
     return int(text)

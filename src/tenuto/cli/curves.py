@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.output import plain
 from tenuto.client.messages import items
 from tenuto.schemas.text import visible
@@ -54,9 +54,9 @@ class Picture:
 def check(plot: bool, metric: str | None, log: bool, json: bool) -> None:
     """Raises CliError for options that do not go together."""
     if plot and json:
-        raise CliError("--plot draws for people, and --json prints for programs; give one of them.")
+        raise UsageError("--plot draws for people, and --json prints for programs; give one of them.")
     if not plot and (metric is not None or log):
-        raise CliError(f"{'--metric' if metric is not None else '--log'} says what --plot draws; give --plot, too.")
+        raise UsageError(f"{'--metric' if metric is not None else '--log'} says what --plot draws; give --plot, too.")
 
 
 def of_experiment(rest: Client, view: dict[str, Any], ranked: Sequence[dict[str, Any]], metric: str | None) -> Picture:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.common import ExperimentId, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 
 
@@ -24,7 +24,7 @@ def label(
 ) -> None:
     """Add labels to an experiment, or remove some. `tenuto exp ls --label` finds it by them."""
     if not add and not remove:
-        raise CliError("Nothing to change: give --add or --remove with a label.")
+        raise UsageError("Nothing to change: give --add or --remove with a label.")
     now = client(context).get(f"/experiments/{experiment}")["labels"]
     if missing := [item for item in remove if item not in now]:
         has = ", ".join(now) or "none"

@@ -13,7 +13,7 @@ from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.descriptions import archive, delete, label, note, rename, unarchive, undelete
 from tenuto.cli.ending import follow_to_end
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.exporting import export
 from tenuto.cli.lineage import lineage
 from tenuto.cli.local import Local, Record, Test, run_here
@@ -83,7 +83,7 @@ def create(
 
     if local or test or record is not None:
         if not local:
-            raise CliError("--test and --record are for a trial in the foreground: give --local, too.")
+            raise UsageError("--test and --record are for a trial in the foreground: give --local, too.")
         others = {"--follow": follow, "--searcher": searcher, "--json": json, "--record": test and record, "--template": template}
         run_here(config, directory, overrides, test=test, record=record, others=others)
     changes = read_overrides(overrides) | ({"template": template} if template is not None else {})

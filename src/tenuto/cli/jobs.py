@@ -10,7 +10,7 @@ import typer
 
 from tenuto.cli.changing import change
 from tenuto.cli.common import ExperimentId, Json, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.picture import picture
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError, Refused
@@ -171,7 +171,7 @@ def move(
 ) -> None:
     """Move an experiment in the queue, beside another one, whose priority it takes over."""
     if (ahead_of is None) == (behind is None):
-        raise CliError("Give either --ahead-of or --behind: the experiment beside which it should be.")
+        raise UsageError("Give either --ahead-of or --behind: the experiment beside which it should be.")
     body = {"ahead_of": ahead_of} if ahead_of is not None else {"behind": behind}
     client(context).post(f"/jobs/{experiment}/move", body)
     say(f"Experiment {experiment} is {'ahead of' if ahead_of is not None else 'behind'} experiment {ahead_of or behind}.")
@@ -232,7 +232,7 @@ def set_policy(
     """Choose how a pool shares its slots. What runs goes on, unless --preempt is given. A half-life that was set stays, unless
     another one or --no-half-life is given."""
     if no_half_life and half_life_hours is not None:
-        raise CliError("Give either --half-life-hours or --no-half-life.")
+        raise UsageError("Give either --half-life-hours or --no-half-life.")
     body: dict[str, Any] = {"policy": policy}
     if no_half_life or half_life_hours is not None:
         body["usage_half_life_hours"] = half_life_hours
@@ -274,12 +274,12 @@ def set_share(
     if owner not in ("workspace", "user"):
         raise CliError(f"The owner of a share is a workspace or a user, not {owner!r}.")
     if no_max_slots and max_slots is not None:
-        raise CliError("Give either --max-slots or --no-max-slots.")
+        raise UsageError("Give either --max-slots or --no-max-slots.")
     body: dict[str, Any] = {} if weight is None else {"weight": weight}
     if no_max_slots or max_slots is not None:
         body["max_slots"] = max_slots
     if not body:
-        raise CliError("Nothing to change: give --weight, --max-slots or --no-max-slots.")
+        raise UsageError("Nothing to change: give --weight, --max-slots or --no-max-slots.")
     client(context).put(f"/shares/{owner}/{name}", body)
     said = [] if weight is None else [f"weight {weight:g}"]
     if "max_slots" in body:

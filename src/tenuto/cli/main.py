@@ -19,6 +19,7 @@ from tenuto.cli import (
     imports,
     jobs,
     joining,
+    json_lines,
     log,
     nodes,
     page,
@@ -38,6 +39,7 @@ from tenuto.cli import (
     webhooks,
     workspaces,
 )
+from tenuto.cli.errors import EXIT_USAGE
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError
 
@@ -47,7 +49,6 @@ app = typer.Typer(
     name="tenuto",
     help="Deep-learning training that keeps its place.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -112,11 +113,25 @@ def main() -> None:
     from tenuto.embedded.process import ServerError
     from tenuto.kernel.settings import SettingsError
 
+    as_json = json_lines.wanted(sys.argv[1:])
+    json_lines.UsageProblem.exit_code = EXIT_USAGE  # what is wrong in a command line is found and told by typer
     try:
-        app()
+        command = typer.main.get_command(app)
+        json_lines.add_to(command)
+        ended = command.main(prog_name="tenuto", standalone_mode=not as_json)
+        sys.exit(ended if isinstance(ended, int) else 0)
+    except typer.Abort:
+        sys.exit(EXIT_INTERRUPTED)
+    except json_lines.Problem as error:
+        json_lines.tell(error.format_message(), error.exit_code)
+        sys.exit(error.exit_code)
     except (ClientError, ServerError, SettingsError) as error:
-        say(f"Error: {error}", file=sys.stderr)
-        sys.exit(getattr(error, "exit_code", 1))
+        code = getattr(error, "exit_code", 1)
+        if as_json:
+            json_lines.tell(str(error), code, word=getattr(error, "word", ""), path=getattr(error, "path", ""))
+        else:
+            say(f"Error: {error}", file=sys.stderr)
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenuto.cli.common import Json, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def change(
     given = _given(provisioner, sets, slots, cost, device, images, label)
     limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     if not given and not limits:
-        raise CliError("Nothing to change: `tenuto pool change --help` shows what there is.")
+        raise UsageError("Nothing to change: `tenuto pool change --help` shows what there is.")
     _put(context, pool, _merged(now, given, limits))
     say(f"Pool {pool} is changed.")
 
@@ -94,7 +94,7 @@ def mounts(
     from tenuto.cli.output import print_json
 
     if (paths is not None) + nothing + reset > 1:
-        raise CliError("Give either paths, or --none, or --reset.")
+        raise UsageError("Give either paths, or --none, or --reset.")
     if paths or nothing or reset:
         allowed = [{"path": path.removesuffix(":rw"), "writable": path.endswith(":rw")} for path in paths or ()]
         client(context).put(f"/pools/{pool}/mounts", {"mounts": None if reset else allowed})

@@ -22,7 +22,7 @@ import typer
 
 from tenuto.cli.common import ExperimentId, client, notice
 from tenuto.cli.ending import EXIT_NOT_COMPLETED
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError, Refused
 
@@ -98,7 +98,7 @@ def load(spec: str) -> type[CustomSearcher]:
     file, colon, name = spec.rpartition(":")
     path = Path(file)
     if not colon or not name.isidentifier() or path.suffix != ".py":
-        raise CliError(f"{spec!r} does not name a class: give a file and a class in it, such as my_search.py:MySearch.")
+        raise UsageError(f"{spec!r} does not name a class: give a file and a class in it, such as my_search.py:MySearch.")
     if not path.is_file():
         raise CliError(f"There is no file {path}: give the file of your search's class.")
     sys.path.insert(0, str(path.parent.resolve()))

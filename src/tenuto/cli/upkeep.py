@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.common import Json, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 from tenuto.client.errors import Refused
 
@@ -67,7 +67,7 @@ def retry(
     """Handle them again, when the cause is mended (status 1 if one still cannot be handled)."""
     rest = client(context)
     if everything == bool(numbers):
-        raise CliError("Give the numbers of what is to be tried again, or --all.")
+        raise UsageError("Give the numbers of what is to be tried again, or --all.")
     asked = {}
     for number in numbers or [item["number"] for item in _all(rest) if item["consumer"] != "views"]:
         asked[number] = rest.post(f"/parked/{number}/retry")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from tenuto.cli.common import Json, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 
 app = typer.Typer(no_args_is_help=True)
@@ -177,7 +177,7 @@ def edit(
     filters = {"experiments": experiment, "users": user, "workspaces": workspace, "labels": label}
     given = {key: value for key, value in filters.items() if value}
     if all and given:
-        raise CliError("--all takes all filters away: give it without others.")
+        raise UsageError("--all takes all filters away: give it without others.")
     rest, body = client(context), dict[str, Any]()
     if on:
         body["triggers"] = [_trigger(text) for text in on]
@@ -188,7 +188,7 @@ def edit(
     if recoveries is not None:
         body["recoveries"] = recoveries
     if not body:
-        raise CliError("Nothing is to be changed: give --on, a filter, --all, --group or --recoveries.")
+        raise UsageError("Nothing is to be changed: give --on, a filter, --all, --group or --recoveries.")
     rest.patch(f"/webhooks/{name}", body)
     say(f"Webhook {name} is changed; `tenuto webhook show {name}` shows it.")
 

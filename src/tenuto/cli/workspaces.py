@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from tenuto.cli.common import ExperimentId, Json, client
-from tenuto.cli.errors import CliError
+from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
 from tenuto.cli.templates import send, show_part
 
@@ -102,7 +102,7 @@ def change(
 ) -> None:
     """Change who sees a workspace, its description, its defaults, or what its experiments may ask for."""
     if (image and any_image) or (defaults is not None and no_defaults):
-        raise CliError("Give --image or --any-image, and --defaults or --no-defaults, not both.")
+        raise UsageError("Give --image or --any-image, and --defaults or --no-defaults, not both.")
     limits: dict[str, Any] = {"priority_min": priority_min, "priority_max": priority_max, "slots_max": slots_max}
     limits["storage_bytes_max"] = None if storage_max is None else bytes_of(storage_max)
     limits["wall_hours_max"] = wall_hours_max
@@ -225,6 +225,6 @@ def _kind(item: dict[str, Any]) -> str:
 def _change(context: typer.Context, path: str, what: str, body: dict[str, Any]) -> None:
     given = {name: value for name, value in body.items() if value is not None}
     if not given:
-        raise CliError("Nothing to change: give an option (`--help` lists them).")
+        raise UsageError("Nothing to change: give an option (`--help` lists them).")
     changed = client(context).patch(path, given)["changed"]
     say(f"{what} is changed." if changed else f"{what} already was so: nothing changed.")
