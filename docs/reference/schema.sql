@@ -650,6 +650,8 @@ CREATE TABLE public.unmanaged_artifacts (
     user_name text DEFAULT ''::text NOT NULL
 );
 
+COMMENT ON COLUMN public.unmanaged_artifacts.trial_number IS 'Negative: of a logged model.';
+
 COMMENT ON COLUMN public.unmanaged_artifacts.blob IS 'Its key in the store of artifacts.';
 
 COMMENT ON COLUMN public.unmanaged_artifacts.user_name IS 'User who started the run.';
@@ -684,6 +686,47 @@ CREATE TABLE public.unmanaged_metrics (
     value double precision NOT NULL
 );
 
+CREATE TABLE public.unmanaged_model_metrics (
+    experiment_id bigint NOT NULL,
+    model_number integer NOT NULL,
+    name text NOT NULL,
+    run_id text NOT NULL,
+    dataset_name text NOT NULL,
+    dataset_digest text NOT NULL,
+    step bigint NOT NULL,
+    time_ms bigint NOT NULL,
+    value double precision NOT NULL
+);
+
+COMMENT ON TABLE public.unmanaged_model_metrics IS 'The newest value of each metric, by the run that measured it and the data set. All values are in the run.';
+
+CREATE TABLE public.unmanaged_model_uses (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    output boolean NOT NULL,
+    model_id text NOT NULL,
+    step bigint NOT NULL
+);
+
+COMMENT ON TABLE public.unmanaged_model_uses IS 'Models that a run says it made (output) or reads.';
+
+CREATE TABLE public.unmanaged_models (
+    experiment_id bigint NOT NULL,
+    model_number integer NOT NULL,
+    name text NOT NULL,
+    model_type text NOT NULL,
+    status text NOT NULL,
+    source_run_id text NOT NULL,
+    user_name text NOT NULL,
+    created_us bigint NOT NULL,
+    updated_us bigint NOT NULL,
+    deleted boolean DEFAULT false NOT NULL
+);
+
+COMMENT ON COLUMN public.unmanaged_models.source_run_id IS 'The run that made it; empty: none.';
+
+COMMENT ON COLUMN public.unmanaged_models.user_name IS 'The user whose token made it.';
+
 CREATE TABLE public.unmanaged_parameters (
     experiment_id bigint NOT NULL,
     trial_number integer NOT NULL,
@@ -693,6 +736,8 @@ CREATE TABLE public.unmanaged_parameters (
 
 COMMENT ON TABLE public.unmanaged_parameters IS 'Hyperparameters, as their program wrote them: written once, never changed.';
 
+COMMENT ON COLUMN public.unmanaged_parameters.trial_number IS 'Negative: of a logged model.';
+
 CREATE TABLE public.unmanaged_tags (
     experiment_id bigint NOT NULL,
     trial_number integer NOT NULL,
@@ -700,7 +745,7 @@ CREATE TABLE public.unmanaged_tags (
     text text NOT NULL
 );
 
-COMMENT ON COLUMN public.unmanaged_tags.trial_number IS '0: a tag of the experiment.';
+COMMENT ON COLUMN public.unmanaged_tags.trial_number IS '0: a tag of the experiment. Negative: of a logged model.';
 
 CREATE TABLE public.user_names (
     name text NOT NULL,
@@ -841,6 +886,15 @@ ALTER TABLE ONLY public.unmanaged_latest
 ALTER TABLE ONLY public.unmanaged_metrics
     ADD CONSTRAINT unmanaged_metrics_pkey PRIMARY KEY (experiment_id, trial_number, name, step, time_ms, value);
 
+ALTER TABLE ONLY public.unmanaged_model_metrics
+    ADD CONSTRAINT unmanaged_model_metrics_pkey PRIMARY KEY (experiment_id, model_number, name, run_id, dataset_name, dataset_digest);
+
+ALTER TABLE ONLY public.unmanaged_model_uses
+    ADD CONSTRAINT unmanaged_model_uses_pkey PRIMARY KEY (experiment_id, trial_number, output, model_id, step);
+
+ALTER TABLE ONLY public.unmanaged_models
+    ADD CONSTRAINT unmanaged_models_pkey PRIMARY KEY (experiment_id, model_number);
+
 ALTER TABLE ONLY public.unmanaged_parameters
     ADD CONSTRAINT unmanaged_parameters_pkey PRIMARY KEY (experiment_id, trial_number, name);
 
@@ -978,6 +1032,12 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_inputs TO t
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_latest TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_metrics TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_model_metrics TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_model_uses TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_models TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.unmanaged_parameters TO tenuto_service;
 

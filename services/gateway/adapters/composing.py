@@ -59,8 +59,9 @@ class Composer:
         return About(experiment.name, experiment.user, error if notice.severity != "info" else "", lines)
 
     def _link(self, notice: Notice) -> str:
+        """On the page, where whoever is not signed in is asked to."""
         if notice.trial_id is not None:
-            return f"{self._public_url}/api/v1/trials/{notice.trial_id}"
+            return f"{self._public_url}/trials/{notice.trial_id}"
         if notice.experiment_id is not None:
-            return f"{self._public_url}/api/v1/experiments/{notice.experiment_id}"
-        return f"{self._public_url}/api/v1/{'agents' if notice.agent_id is not None else 'status'}"
+            return f"{self._public_url}/experiments/{notice.experiment_id}"
+        return f"{self._public_url}/cluster"

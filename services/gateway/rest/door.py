@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 
+from tenuto.services.gateway.policies.permissions import ROUTES, Where
 from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
@@ -132,7 +133,14 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _routes() -> FastAPI:
-    app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Tenuto",
+        version=API_VERSION,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
     errors.install(app)
     failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}}  # so that the document has the model
     for module in MODULES:
@@ -154,12 +162,34 @@ def _routes() -> FastAPI:
             schema = get_openapi(title=app.title, version=app.version, routes=app.routes, description=_DESCRIPTION)
             schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
+            _open(schema)
             declare(schema)
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
     return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """What generated clients call their functions, such as `get_experiment_trials`: the method, and the words of the address,
+    singular where one is named."""
+    parts = route.path.removeprefix(PREFIX).strip("/").split("/")
+    words = [next(iter(sorted(route.methods or ("get",)))).lower()]
+    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+        if not part.startswith("{"):
+            word = part.replace("-", "_").replace(".", "_")
+            one = word.removesuffix("s") if word.endswith("s") else f"{word}_one"
+            words.append(one if after.startswith("{") else word)
+    return "_".join(words)
+
+
+def _open(schema: dict[str, Any]) -> None:
+    """Says of the routes that need no token that they need none."""
+    for route, rule in ROUTES.items():
+        method, _, path = route.partition(" ")
+        if rule.where is Where.OPEN and path in schema["paths"]:
+            schema["paths"][path][method.lower()]["security"] = []
 
 
 _DESCRIPTION = (

@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.services.gateway.rest.measuring import PAGE, ROUTE
+from tenuto.services.gateway.rest.mlflow import links
 from tenuto.services.gateway.rest.transfer import takes_gzip
 
 BUILT = Path(__file__).parents[1] / "page"
@@ -57,6 +58,9 @@ class Page:
         if first in SHOWN and scope["method"] in ("GET", "HEAD"):
             scope[ROUTE] = PAGE
             await self._index()(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in links.ADDRESSES and scope["method"] in ("GET", "HEAD"):
+            scope[ROUTE] = PAGE
+            await links.page()(scope, receive, send)
         elif first in FILES and scope["method"] in ("GET", "HEAD"):
             scope[ROUTE] = PAGE
             response = await self._file(scope)
