@@ -82,15 +82,16 @@ def in_image(scratch: Path) -> dict[str, Any]:
 
 
 def submit(cluster: LiveCluster, directory: Path, slots: int, environment: dict[str, Any], **variables: str) -> str:
+    given = {"variables": variables} if variables else {}
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
-        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0},
+        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0} | given,
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
         "resources": {"slots_per_trial": slots},
         "min_checkpoint_period": {"batches": 5},
         "reproducibility": {"experiment_seed": 5},
-        "environment": {**environment, "variables": {"OMP_NUM_THREADS": "1", **variables}},
+        "environment": {**environment, "variables": {"OMP_NUM_THREADS": "1"}},
     }
     path = directory / "config.yaml"
     path.write_text(yaml.safe_dump(config))

@@ -15,6 +15,7 @@ import pytest
 
 from tenuto.client.messages import items
 from tenuto.schemas.envelope import Event
+from tests.support import light_digits
 from tests.support.live_cluster import LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -36,8 +37,9 @@ def cluster() -> Iterator[LiveCluster]:
         yield cluster
 
 
-def test_a_search_over_a_script(cluster: LiveCluster) -> None:
-    experiment = cluster.json("exp", "create", EXAMPLE / "config.yaml", EXAMPLE)["id"]
+def test_a_search_over_a_script(cluster: LiveCluster, tmp_path: Path) -> None:
+    model = light_digits.copied(EXAMPLE, tmp_path / "model")
+    experiment = cluster.json("exp", "create", EXAMPLE / "config.yaml", model)["id"]
     cluster.cli("exp", "wait", str(experiment))
     view = cluster.json("exp", "describe", str(experiment))
     assert (view["state"], sum(view["trials"].values())) == ("completed", 8)
@@ -232,11 +234,10 @@ def test_imported_runs_are_compared_like_others(cluster: LiveCluster, tmp_path: 
 HELD = """\
 name: held
 entrypoint: train.py
-hyperparameters: {{factor: 2}}
+hyperparameters: {{factor: 2, variables: {{TEST_HOLD_AT: "{at}", TEST_HOLD_FILE: {go}}}}}
 searcher: {{name: single, metric: total, max_length: {{epochs: 4}}, smaller_is_better: false}}
 min_checkpoint_period: {{batches: 10}}
 checkpoint_policy: all
-environment: {{variables: {{TEST_HOLD_AT: "{at}", TEST_HOLD_FILE: {go}}}}}
 """
 TOTAL = float(sum(2 * step for step in range(40)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -16,6 +15,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.operations import Create
+from tests.support import light_digits
 from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -44,7 +44,8 @@ def searcher(cluster: LiveCluster, experiment: int, source: Path = EXAMPLE / "my
 
 def test_a_killed_search_goes_on_with_nothing_doubled(cluster: LiveCluster, tmp_path: Path) -> None:
     fewer = ["--set", "searcher.settings.rounds=2", "--set", "searcher.settings.round_trials=3"]
-    experiment = int(cluster.json("exp", "create", EXAMPLE / "config.yaml", EXAMPLE, *fewer)["id"])
+    model = light_digits.copied(EXAMPLE, tmp_path / "model")
+    experiment = int(cluster.json("exp", "create", EXAMPLE / "config.yaml", model, *fewer)["id"])
     output = ""
     # Killed after its first decision, after its second, and while it reads the record: each time another one goes on.
     for decisions in (1, 2, 0):
@@ -85,8 +86,7 @@ def test_a_killed_search_goes_on_with_nothing_doubled(cluster: LiveCluster, tmp_
 
 
 def test_it_is_run_with_the_submission_and_says_what_is_wrong(cluster: LiveCluster, tmp_path: Path) -> None:
-    directory = tmp_path / "model"
-    shutil.copytree(EXAMPLE, directory)
+    directory = light_digits.copied(EXAMPLE, tmp_path / "model")
     source = directory / "my_search.py"
     right = source.read_text()
     spec = f"{source}:Zoom"

@@ -39,15 +39,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveClus
 
 
 def submit(cluster: LiveCluster, directory: Path, batches: int = BATCHES, **variables: str) -> str:
+    given = {"variables": variables} if variables else {}
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
-        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0},
+        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0} | given,
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": batches}},
         "resources": {"slots_per_trial": 2},
         "min_checkpoint_period": {"batches": 5},
         "reproducibility": {"experiment_seed": 5},
-        "environment": {"variables": variables},
     }
     path = directory / "config.yaml"
     path.write_text(yaml.safe_dump(config))

@@ -52,16 +52,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveClus
 
 
 def submit(cluster: LiveCluster, directory: Path, **variables: str) -> str:
+    given = {"variables": variables} if variables else {}
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
-        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0},
+        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0} | given,
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
         "resources": {"slots_per_trial": 2},
         "distributed": {"link_seconds_max": LINK_SECONDS},
         "min_checkpoint_period": {"batches": 5},
         "reproducibility": {"experiment_seed": 5},
-        "environment": {"variables": variables},
     }
     path = directory / "config.yaml"
     path.write_text(yaml.safe_dump(config))

@@ -22,6 +22,8 @@ def hold(run: tenuto.Run, steps: int) -> None:
 
 def main() -> None:
     with tenuto.init() as run:
+        # As if the run had these variables, for which it would need another warm process than runs without them.
+        os.environ.update(run.hyperparameters.get("variables", {}))
         run.epoch_batches = EPOCH_STEPS
         steps, total = 0, 0
         if run.checkpoint.latest is not None:

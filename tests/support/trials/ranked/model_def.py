@@ -1,4 +1,5 @@
-"""A trial for several ranks: it notes which records each rank was given, and does at a batch what the environment says."""
+"""A trial for several ranks: it notes which records each rank was given, and does at a batch what the environment says, or the
+hyperparameter `variables`: with variables of its own a run would need another warm process."""
 
 import gc
 import os
@@ -47,6 +48,7 @@ def checksum(values):
 class RankedTrial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
+        os.environ.update(context.get_hparams().get("variables", {}))
         # Before batch norm a bias has no gradient but rounding, which Adam would make steps of.
         layers = [nn.Linear(12, 16, bias=not context.get_hparams().get("norm")), nn.ReLU(), nn.Linear(16, 2)]
         if context.get_hparam("random"):
