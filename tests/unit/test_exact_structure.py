@@ -84,6 +84,11 @@ def pruned(model: Any) -> None:
     prune.l1_unstructured(model[0], "weight", amount=1)
 
 
+def masked(model: Any) -> None:
+    """Like a pruned one, but not torch's."""
+    model[0].register_buffer("weight_mask", torch.ones(1, 1))
+
+
 def parametrized(model: Any) -> None:
     parametrizations.weight_norm(model[1])
 
@@ -97,7 +102,7 @@ def other_activation(model: Any) -> None:
 
 
 CHANGES = {
-    "pruned": (pruned, "0.weight_orig"),
+    "masked": (masked, "0.weight_mask"),
     "parametrized": (parametrized, "1.parametrizations.weight.original0"),
     "replaced": (replaced, "0.beside.weight"),
     "activation": (other_activation, "other: 2"),
@@ -132,7 +137,7 @@ def test_a_changed_structure_is_said_at_the_first_checkpoint(kind: str, capsys: 
     assert capsys.readouterr().err.count("changed since __init__") == 1
 
 
-@pytest.mark.parametrize("kind", ["pruned", "parametrized", "replaced"])
+@pytest.mark.parametrize("kind", ["masked", "parametrized", "replaced"])
 def test_a_checkpoint_that_does_not_fit_fails_in_a_way_that_would_repeat(kind: str, tmp_path: Path) -> None:
     kind_of_trial = changing(CHANGES[kind][0])
     trainer = PyTorchTrainer(kind_of_trial, INFO)
@@ -142,12 +147,13 @@ def test_a_checkpoint_that_does_not_fit_fails_in_a_way_that_would_repeat(kind: s
         PyTorchTrainer(kind_of_trial, INFO).load(tmp_path)
     text = describe(raised.value, Path(__file__).parent)
     assert "rebuild(self, state)" in text.splitlines()[0]
-    assert "Missing key(s) in state_dict" in text
+    assert "key(s) in state_dict" in text
+    assert kind == "masked" or "Missing key(s) in state_dict" in text
 
 
-@pytest.mark.parametrize("kind", sorted(CHANGES))
+@pytest.mark.parametrize("kind", [*sorted(CHANGES), "pruned"])
 def test_rebuild_makes_the_structure_again(kind: str) -> None:
-    change, _ = CHANGES[kind]
+    change = CHANGES[kind][0] if kind != "pruned" else pruned
 
     class Rebuilding(changing(change)):  # type: ignore[misc]
         def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import functools
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -83,7 +83,7 @@ def _fed_class(kind: Any) -> Any:
 @contextmanager
 def fed(loader: DataLoader[Any], begin: Callable[[], Iterator[Any]]) -> Iterator[None]:
     """Context in which the user's loader gives the batches of `begin()`, a pass, by way of its own code."""
-    kind, own = type(loader), vars(loader)
+    own, kind = vars(loader), cast(Any, type(loader))  # a class is hashable, whatever its instances are
     before, own["_iterator"], own[_BEGIN] = own.get("_iterator"), None, begin
     loader.__class__ = _fed_class(kind)
     try:

@@ -15,7 +15,7 @@ def pruned_names(names: Iterable[str]) -> set[str]:
     """Names of parameters that a state with these names has pruned."""
     known = set(names)
     originals = {name.removesuffix(_ORIGINAL) for name in known if name.endswith(_ORIGINAL)}
-    return {name for name in originals if name + _MASK in known}
+    return {name for name in originals if name + _MASK in known and name not in known}
 
 
 def unpruned(names: Iterable[str]) -> dict[str, str]:

@@ -77,8 +77,8 @@ class PyTorchTrial(TrialBase):
 
     def rebuild(self, state: Mapping[str, Any]) -> None:
         """Called before a checkpoint is loaded, with the saved result of `state_dict`: for models whose structure training
-        changes (parametrizations, layers that are replaced or added; not pruning, which is known). Make the same changes again; the weights are
-        loaded after it."""
+        changes (parametrizations, layers that are replaced or added; not pruning, which is known). Make the same changes again;
+        the weights are loaded after it."""
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:
