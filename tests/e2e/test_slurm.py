@@ -56,8 +56,9 @@ def _exits(events: list[Event], trial: str) -> list[str]:
     return [event.data.outcome for event in events if event.type == "WorkersExited" and event.data.trial_id == trial]
 
 
-def _check_step(slurm: Slurm) -> None:
+def _check_step(slurm: Slurm, name: str) -> None:
     """The agent is a step of somebody's own job, and says what of that its workers do not get."""
+    assert name == "last-0"
     [agent] = slurm.agents().values()
     assert agent.environ()["SLURM_STEP_ID"] == "0"
     told = [line for line in slurm.printed().splitlines() if "TENUTO_WORKER_INHERITS adds those" in line]
@@ -140,10 +141,9 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         cluster.wait_for(lambda: len(_exits(cluster.events(), "2-1")) == 3)
         assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
 
-        # The next job takes the trial up, and ends by itself when it has nothing more to do.
+        # The next job takes the trial up, and ends by itself.
         last = slurm.submit_step("last", "--time=20", TENUTO_LEAVE_IDLE_SECONDS="5")
-        assert granted(2, 4) == "last-0"
-        _check_step(slurm)
+        _check_step(slurm, granted(2, 4))
         gate.touch()
         cluster.wait_for(lambda: ended(2))
         _check_printed(cluster)

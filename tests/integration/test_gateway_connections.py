@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tenuto.kernel.http_connections import CONNECTIONS_MAX
-from tenuto.services.gateway.rest import gate
+from tenuto.services.gateway.rest import at_once
 from tests.support.gateway_world import World, gateway_world
 
 CONNECTIONS = 1_500
@@ -83,7 +83,7 @@ async def test_the_same_address_is_answered_too(world: World) -> None:
 
 
 async def test_a_user_has_so_many_requests_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "REQUESTS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(at_once, "REQUESTS_AT_ONCE_MAX", 3)
     tokens = {name: (await world.http.post("/api/v1/users", json={"name": name})).json()["token"] for name in ("mallory", "eve")}
     headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
     async with contextlib.AsyncExitStack() as open_:

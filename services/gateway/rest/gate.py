@@ -8,19 +8,18 @@ import contextlib
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tenuto.kernel.connection_shares import holder
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.decide.workspaces import is_known
 from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where, match, refusal
 from tenuto.services.gateway.projections.common import TRIAL_ID, numbers
 from tenuto.services.gateway.rest import basic
+from tenuto.services.gateway.rest.at_once import AtOnce, Started, holder_of
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
@@ -39,13 +38,8 @@ BODY_SECONDS_FREE = 30.0
 """Time to wait for a body, whatever its size ..."""
 BODY_BYTES_PER_SECOND_MIN = 4_096
 """... and this much more for what has come: a sender that trickles holds a connection for no longer than a slow one needs."""
-UNREAD_BYTES_FREE = 64 << 10
-"""Of an answer: as much as a connection keeps in any case."""
 QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
-REQUESTS_AT_ONCE_MAX = 200
-"""Of one user, or of one address where no user is known: more than a page, its streams and a sweep of scripts need, and less
-than a quarter of all connections."""
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
 AT_LEAST = "Tenuto-At-Least"
@@ -60,7 +54,7 @@ class Gate:
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
         self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
         self._turns = turns()
-        self._at_once = _AtOnce()
+        self._at_once = AtOnce()
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +67,7 @@ class Gate:
             except DATABASE_ERRORS as error:  # whose experiment it is stands there; the application's handlers lie further inside
                 await unavailable(error)(scope, receive, send)
                 return
-            with self._at_once.held(_holder(scope, route)):
+            with self._at_once.held(holder_of(scope, route)):
                 await self._answer(scope, receive, send, route)
         except DoorError as error:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
@@ -87,7 +81,7 @@ class Gate:
         except DoorError as error:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
             return
-        sent = _Started(send)
+        sent = Started(send)
         dear = self._turns.get(route) if asking_token() is not None else None
         try:
             async with dear.turn(asking()) if dear is not None else contextlib.nullcontext():
@@ -192,37 +186,6 @@ class Gate:
         return checkpoint.experiment_id if checkpoint is not None else None
 
 
-class _AtOnce:
-    """Requests under way, by whose they are: they hold connections, which others need, too."""
-
-    def __init__(self) -> None:
-        self._held: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def held(self, whose: str) -> Iterator[None]:
-        """Raises DoorError."""
-        if whose and self._held[whose] >= REQUESTS_AT_ONCE_MAX:
-            raise DoorError(
-                "too_many",
-                f"{visible(whose)} has {REQUESTS_AT_ONCE_MAX} requests under way already, the most at once; wait for answers, "
-                "and read them (docs/rest.md, Limits).",
-            )
-        self._held[whose] += 1
-        try:
-            yield
-        finally:
-            self._held[whose] -= 1
-            if not self._held[whose]:
-                del self._held[whose]
-
-
-def _holder(scope: Scope, route: str) -> str:
-    """Whose request it is: the user's, or without one the address's. Empty for the cluster's own token, which has no limits."""
-    if ROUTES[route].where is Where.OPEN:
-        return f"the address {holder(str((scope.get('client') or ('',))[0]))}"
-    return asking() if asking_token() is not None else ""
-
-
 class BodyRefused(Exception):
     """Raised where a handler reads on. `str(error)` is one sentence for the user."""
 
@@ -296,22 +259,6 @@ class _Body:
         if (found := unacceptable(document)) is not None:
             path, why = found
             raise DoorError("invalid", f"{path or 'The body'} {why}.", path or None)
-
-
-class _Started:
-    """Knows whether an answer was begun, as nothing else can be said after that. A long one ends when it was read, but for what
-    the connection takes: until then its sender's turn goes on."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self.started = send, False
-
-    async def __call__(self, message: Message) -> None:
-        self.started = True
-        body = message.get("body", b"")
-        if len(body) > UNREAD_BYTES_FREE and not message.get("more_body", False):
-            await self._send({**message, "more_body": True})
-            message = {**message, "body": b""}
-        await self._send(message)
 
 
 def _no_constant(name: str) -> Any:
