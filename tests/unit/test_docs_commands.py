@@ -59,6 +59,18 @@ def test_documented_commands_are_there(path: Path) -> None:
     assert wrong == {}
 
 
+def test_what_the_product_recommends_is_there() -> None:
+    """Sentences of errors and notices, and what people read in docstrings."""
+    wrong: dict[str, str] = {}
+    for top in ("schemas", "services", "workers", "src/tenuto"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            # A sentence may go on in the next line of the source: then the rest of it is not there to be judged.
+            for line in re.findall(r"`tenuto ((?:[a-z-]+ ?)+)[^`\n]*(?:`|$)", path.read_text(), re.MULTILINE):
+                if why := problem(line.split()):
+                    wrong[f"{path.relative_to(ROOT)}: tenuto {line}"] = why
+    assert wrong == {}
+
+
 def test_what_is_not_there_is_found() -> None:
     assert len([line for path in DOCUMENTS for line in commands(path.read_text())]) > 100
     assert problem(["exp", "creat", "x"]) == "there is no 'creat'"

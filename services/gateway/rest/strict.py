@@ -18,6 +18,7 @@ class StrictRoute(APIRoute):
         if not self.dependant.body_params:
             return handler
         (body,) = self.dependant.body_params
+        assert body.field_info.annotation is not None
         adapter: TypeAdapter[Any] = TypeAdapter(body.field_info.annotation)
 
         async def strictly(request: Request) -> Response:
