@@ -15,7 +15,7 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import no_trial_in, script_of, standard_module
 from tenuto.schemas.config.errors import ConfigError, Problem
-from tenuto.schemas.config.reading import CONFIG_BYTES_MAX
+from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX
 from tenuto.schemas.record import Origin
 from tenuto.schemas.text import unacceptable
 from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext

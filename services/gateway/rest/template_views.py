@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.reading import CONFIG_BYTES_MAX
+from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX
 from tenuto.schemas.record import OVERRIDES_MAX, ConfigLayer
 from tenuto.services.gateway.adapters.merging import BYTES_MAX
 

@@ -38,16 +38,16 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
     from_file: Any = {}
     if file is not None:
         try:
-            text = file.read_bytes()
-            from_file = load_yaml(text) or {}
-            tell_differences(file, text)
+            written = file.read_bytes()
+            from_file = load_yaml(written) or {}
+            tell_differences(file, written)
         except OSError as error:
             raise CliError(f"Cannot read {file}: {error.strerror}.") from error
         except ConfigError as error:
             raise CliError(f"{file} is refused: {error}") from error
         if not isinstance(from_file, dict):
             raise CliError(f"{file} must be a mapping in the shape of a configuration, such as `hyperparameters: {{lr: 0.1}}`.")
-    values = {}
+    values: dict[str, Any] = {}
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path:
