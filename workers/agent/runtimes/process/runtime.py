@@ -40,6 +40,7 @@ from tenuto.workers.agent.runtimes.runtime import (
 )
 from tenuto.workers.agent.runtimes.words import out_of_memory
 from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
+from tenuto.workers.harness.orphans import is_cleaner
 
 logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
@@ -135,7 +136,7 @@ class ProcessRuntime(RunDirectories):
         found: dict[str, list[Handle]] = {}
         for pid, allocation_id in (await asyncio.to_thread(processes.marked, self._node.directory)).items():
             started = processes.start_time(pid)
-            if started is not None and not processes.is_cleaner(pid):
+            if started is not None and not is_cleaner(pid):
                 found.setdefault(allocation_id, []).append(Identity(pid, started).handle)
         return found
 
