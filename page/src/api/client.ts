@@ -1,4 +1,5 @@
 import createClient from 'openapi-fetch'
+import { exactText, parseExact } from '../lib/exactJson'
 import type { paths } from './openapi'
 
 export interface Problem {
@@ -24,9 +25,42 @@ export class Refused extends Error {
 const SECONDS_MAX = 30
 /** Longest request; a page of a list takes milliseconds. */
 
+let signedOut = () => {}
+
+/** What is called when any question is answered by 401: the session has ended. */
+export function onSignedOut(call: () => void): void {
+  signedOut = call
+}
+
+const WHO = '/api/v1/user'
+/** Its answer says by itself that nobody is signed in. */
+
+/** All questions of the page but those of signing in go through here. */
+export async function asking(request: Request): Promise<Response> {
+  const response = await fetch(request)
+  if (response.status === 401 && new URL(request.url).pathname !== WHO) signedOut()
+  return response
+}
+
 export const api = createClient<paths>({
   credentials: 'same-origin',
-  fetch: (request) => fetch(new Request(request, { signal: AbortSignal.timeout(SECONDS_MAX * 1000) })),
+  bodySerializer: (body) => exactText(body),
+  fetch: (request) => asking(new Request(request, { signal: AbortSignal.timeout(SECONDS_MAX * 1000) })),
+})
+
+// Every answer is read with all digits of its numbers.
+api.use({
+  onResponse: async ({ response, options: { parseAs } }) => {
+    if (!response.ok || parseAs !== 'json') return undefined
+    const text = await response.text()
+    if (text === '') return undefined
+    const { status, statusText } = response
+    const headers = new Headers(response.headers)
+    headers.set('Content-Length', String(text.length)) // with none the library reads the text by itself
+    const exact = new Response(text, { status, statusText, headers })
+    exact.json = async () => parseExact(text)
+    return exact
+  },
 })
 
 interface Answer<T> {

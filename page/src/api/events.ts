@@ -2,7 +2,6 @@
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query'
 import { askedOf, type EventSearch, type Recorded } from '../lib/eventSearch'
-import { parseExact } from '../lib/exactJson'
 import { answered, api, onward } from './client'
 
 const PAGE_EVENTS = 200
@@ -43,19 +42,11 @@ interface Links {
   followers: Recorded[]
 }
 
-/** The event with all digits of its numbers, which people compare with the log; positions and times are small enough. */
-function readLinks(text: string): Links {
-  const links = JSON.parse(text) as Links
-  const exact = parseExact(text) as Links
-  return { ...links, event: { ...links.event, data: exact.event.data } }
-}
-
 export const eventLinks = (position: number) =>
   queryOptions({
     queryKey: ['event links', position],
     queryFn: async () => {
       const params = { path: { position } }
-      const text = await answered(api.GET('/api/v1/events/{position}/links', { params, parseAs: 'text' }))
-      return readLinks(String(text))
+      return (await answered(api.GET('/api/v1/events/{position}/links', { params }))) as unknown as Links
     },
   })

@@ -1,6 +1,7 @@
 /** What the page that compares keeps in the URL. */
 
 import type { XAxis } from './curves'
+import { exactText } from './exactJson'
 import { type Zoom, zoomOf } from './zoom'
 
 export const ITEMS_MAX = 20
@@ -59,7 +60,7 @@ export function sideBySide(items: readonly Record<string, unknown>[]): Row[] {
   const names = [...new Set(items.flatMap((item) => Object.keys(item)))]
   const rows = names.map((name) => {
     const values = items.map((item) => item[name])
-    return { name, values, differs: new Set(values.map((value) => JSON.stringify(value))).size > 1 }
+    return { name, values, differs: new Set(values.map((value) => exactText(value))).size > 1 }
   })
   return [...rows.filter((row) => row.differs), ...rows.filter((row) => !row.differs)]
 }

@@ -69,3 +69,13 @@ test('a setting is changed in the text, and nothing else', () => {
 test('a setting below what is no group stays as it is', () => {
   expect(withSetting('resources: 3\n', ['resources', 'workspace'], 'vision')).toBe('resources: 3\n')
 })
+
+test('a seed of any size is shown, read and compared with all its digits', () => {
+  const before = { reproducibility: { experiment_seed: 9223372036854775807n }, searcher: { max_trials: 4 } }
+  const text = written(before)
+  expect(text).toContain('experiment_seed: 9223372036854775807\n')
+  expect(parsed(text).config).toEqual(before)
+  expect(overrides(before, parsed(text).config)).toEqual({})
+  const other = parsed(text.replace('807', '806')).config
+  expect(overrides(before, other)).toEqual({ reproducibility: { experiment_seed: 9223372036854775806n } })
+})

@@ -30,15 +30,23 @@ function withoutNulls(value: unknown): unknown {
   )
 }
 
+/** Whole numbers as answers of the gateway have them: bigint only where a number would lose digits. */
+function withNumbers(value: unknown): unknown {
+  if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : value
+  if (Array.isArray(value)) return value.map(withNumbers)
+  if (!isTree(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withNumbers(one)]))
+}
+
 /** The configuration that the text holds, or what is wrong with the text as YAML. */
 export function parsed(text: string): { config: Tree; problems: Marked[] } {
-  const document = parseDocument(text)
+  const document = parseDocument(text, { intAsBigInt: true })
   const problems = document.errors.map(({ pos: [from, to], message }) => ({
     from,
     to,
     message: message.split('\n')[0] ?? message,
   }))
-  const config: unknown = problems.length === 0 ? document.toJS({ maxAliasCount: 100 }) : {}
+  const config = problems.length === 0 ? withNumbers(document.toJS({ maxAliasCount: 100 })) : {}
   if (problems.length === 0 && !isTree(config))
     return {
       config: {},

@@ -1,5 +1,6 @@
 /** The lineage of population-based training, from the log alone: which trial copied whom, when, and what it changed. */
 
+import { exactText } from './exactJson'
 import { flat } from './flat'
 import type { LogEvent } from './live'
 import { drawable } from './numbers'
@@ -70,7 +71,7 @@ function valuesOf(hyperparameters: unknown): Map<string, string> {
   return new Map(
     Object.entries(flat(given as Record<string, unknown>)).map(([name, value]) => [
       name,
-      typeof value === 'string' ? value : JSON.stringify(value),
+      typeof value === 'string' ? value : exactText(value),
     ]),
   )
 }

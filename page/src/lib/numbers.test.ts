@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { drawable, shownBytes, shownNumber, shownValue } from './numbers'
+import { drawable, shownBytes, shownNumber, shownValue, wholeValue } from './numbers'
 
 test.each([
   [0, '0'],
@@ -33,4 +33,20 @@ test.each([
 
 test('what is no finite number is not drawn', () => {
   expect([1, 'NaN', 'Infinity', null, undefined].map(drawable)).toEqual([1, undefined, undefined, undefined, undefined])
+})
+
+test('a large whole number is shown with all digits and drawn as the nearest number', () => {
+  expect(shownNumber(3733492680539598301n)).toBe('3733492680539598301')
+  expect(shownValue([3733492680539598301n])).toBe('[3733492680539598301]')
+  expect(drawable(2n ** 60n)).toBe(2 ** 60)
+})
+
+test('what is copied is what was recorded', () => {
+  expect([0.30000000000000004, 123456789, 'relu', { a: 2n ** 60n }, null].map(wholeValue)).toEqual([
+    '0.30000000000000004',
+    '123456789',
+    'relu',
+    '{"a":1152921504606846976}',
+    '',
+  ])
 })

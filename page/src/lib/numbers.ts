@@ -1,9 +1,11 @@
 /** Numbers as people read them. */
 
+import { exactText, numeric } from './exactJson'
+
 /** A metric or hyperparameter: five significant digits, and "–" where there is none. JSON carries NaN and infinities as strings. */
-export function shownNumber(value: number | string | null | undefined): string {
+export function shownNumber(value: number | bigint | string | null | undefined): string {
   if (value === null || value === undefined) return '–'
-  if (typeof value === 'string') return value
+  if (typeof value === 'string' || typeof value === 'bigint') return String(value)
   if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value)
   const size = Math.abs(value)
   if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(3)
@@ -12,9 +14,15 @@ export function shownNumber(value: number | string | null | undefined): string {
 
 /** A value of the configuration, of any kind, on one line. */
 export function shownValue(value: unknown): string {
-  if (typeof value === 'number') return shownNumber(value)
+  if (typeof value === 'number' || typeof value === 'bigint') return shownNumber(value)
   if (typeof value === 'string') return value
-  return JSON.stringify(value)
+  return exactText(value)
+}
+
+/** The same with all its digits, as it was recorded: to be copied. Empty where there is none. */
+export function wholeValue(value: unknown): string {
+  if (value === null || value === undefined) return ''
+  return typeof value === 'string' ? value : exactText(value)
 }
 
 export function shownBytes(bytes: number): string {
@@ -30,7 +38,8 @@ export function shownBytes(bytes: number): string {
 
 /** The number of a metric's JSON value; undefined for what cannot be drawn. */
 export function drawable(value: unknown): number | undefined {
-  return typeof value === 'number' && Number.isFinite(value) ? value : undefined
+  const number = numeric(value)
+  return Number.isFinite(number) ? number : undefined
 }
 
 /** The number of a trial in its experiment, of an id such as "12-3". */

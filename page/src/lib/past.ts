@@ -1,6 +1,7 @@
 /** An experiment and its trials as they were at an earlier position: folded from its events, as the gateway folds its tables. Pure. */
 
 import type { Point } from './curves'
+import { numeric } from './exactJson'
 import type { LogEvent } from './live'
 
 /** Events that this is made of. */
@@ -148,7 +149,7 @@ function validated(folded: Folded, trial: Trial | undefined, { data, time_us }: 
   folded.best_trial_id = trial.id
 }
 
-const metricOf = (value: unknown): Metric => (typeof value === 'number' || typeof value === 'string' ? value : null)
+const metricOf = (value: unknown): Metric => numeric(value) ?? (typeof value === 'string' ? value : null)
 
 function better(value: Metric, best: Metric, smaller: boolean): boolean {
   if (value === null || Number.isNaN(Number(value))) return false

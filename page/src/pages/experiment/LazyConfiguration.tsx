@@ -1,4 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
+import { exactText } from '../../lib/exactJson'
 import { Asked } from '../../parts/Asked'
 import { LazyCode } from '../../parts/LazyCode'
 
@@ -7,7 +8,7 @@ const HEIGHT_PX = 600
 /** The configuration as YAML. The library for it is loaded when it is first needed. */
 export function LazyConfiguration({ config }: { config: Record<string, unknown> }) {
   const query = useQuery({
-    queryKey: ['written', config],
+    queryKey: ['written', exactText(config)],
     queryFn: async () => (await import('../../lib/configText')).written(config),
     staleTime: Number.POSITIVE_INFINITY,
   })

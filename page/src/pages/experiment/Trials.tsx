@@ -39,12 +39,12 @@ export function Trials({ item, past }: { item: ExperimentDetail; past: Past | un
   )
 }
 
-type Value = string | number | null | undefined
+type Value = string | number | bigint | null | undefined
 
 function cellValue(trial: Row, column: string): Value {
   if (column.startsWith(HPARAM)) {
     const value = (trial.hyperparameters as Record<string, unknown>)[column.slice(HPARAM.length)]
-    return typeof value === 'number' ? value : shownValue(value)
+    return typeof value === 'number' || typeof value === 'bigint' ? value : shownValue(value)
   }
   const values: Record<string, Value> = {
     number: trial.number,
