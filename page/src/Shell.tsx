@@ -3,8 +3,8 @@ import { useDisclosure } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
 import { type Link as Connection, useLink, useLive } from './api/live'
-import { status, whoami } from './api/queries'
-import { signOut } from './api/session'
+import { status } from './api/queries'
+import { signOut, whoami } from './api/session'
 import { useDark } from './parts/useDark'
 
 const PAGES = [
@@ -21,13 +21,22 @@ const LINKS: Record<Connection, string> = {
   live: '● live',
   behind: '◐ behind, catching up',
   offline: '○ offline, trying again',
+  refused: '○ not live, trying again',
 }
+
+const STATUS_RETRY_MS = 5_000
+/** Until the gateway has said where the log ends nothing is live: it is asked so often. */
 
 /** What is around every page: where one is, whether what one sees is live, and light or dark. */
 export function Shell() {
   const path = useRouterState({ select: (state) => state.location.pathname })
-  const cluster = useQuery({ ...status(), staleTime: Number.POSITIVE_INFINITY })
-  useLive(cluster.data?.head)
+  const user = useQuery(whoami())
+  const cluster = useQuery({
+    ...status(),
+    staleTime: Number.POSITIVE_INFINITY,
+    refetchInterval: (query) => (query.state.data === undefined ? STATUS_RETRY_MS : false),
+  })
+  useLive(user.data?.name, cluster.data?.head)
   const link = useLink()
   const [menu, { toggle, close }] = useDisclosure()
   return (
@@ -69,6 +78,12 @@ export function Shell() {
         {link === 'offline' && (
           <Alert color="yellow" mb="md">
             The gateway does not answer. What you see is as of a moment ago; it goes on by itself.
+          </Alert>
+        )}
+        {link === 'refused' && (
+          <Alert color="yellow" mb="md">
+            The gateway refuses to tell what happens, or something before it does: what you see is as of a moment ago.
+            It is asked again by itself, at least once a minute.
           </Alert>
         )}
         <Outlet />

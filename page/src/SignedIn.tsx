@@ -1,9 +1,8 @@
 import { Alert, Button, Center, Loader, Paper, PasswordInput, Stack, TextInput, Title } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { type FormEvent, type ReactNode, useState } from 'react'
+import { type FormEvent, Fragment, type ReactNode, useState } from 'react'
 import { Refused } from './api/client'
-import { whoami } from './api/queries'
-import { signIn, signInByLink, takeLink } from './api/session'
+import { askWho, keepPlace, PROVIDER, signIn, signInByLink, takeLink, waysIn, whoami } from './api/session'
 
 const LINK = takeLink()
 
@@ -13,8 +12,9 @@ export function SignedIn({ children }: { children: ReactNode }) {
   const [link, setLink] = useState(LINK)
   if (link !== undefined && !me.isPending)
     return <ByLink code={link} present={me.data?.name} onDone={() => setLink(undefined)} />
-  if (me.data !== undefined) return <>{children}</>
-  if (me.error instanceof Refused && me.error.status === 401) return <Form />
+  if (me.data === null) return <Form />
+  // Another user's page begins anew: what its parts have kept was the first one's.
+  if (me.data !== undefined) return <Fragment key={me.data.name}>{children}</Fragment>
   if (me.error !== null)
     return (
       <Center h="100vh">
@@ -41,8 +41,7 @@ function ByLink({ code, present, onDone }: { code: string; present: string | und
   const entering = useMutation({
     mutationFn: () => signInByLink(code),
     onSuccess: async () => {
-      await client.resetQueries({ queryKey: ['user'] })
-      client.removeQueries({ predicate: (query) => query.queryKey[0] !== 'user' }) // what another user saw
+      await askWho(client)
       onDone()
     },
   })
@@ -75,12 +74,13 @@ function ByLink({ code, present, onDone }: { code: string; present: string | und
 
 function Form() {
   const client = useQueryClient()
+  const ways = useQuery(waysIn())
   const [user, setUser] = useState('')
   const [password, setPassword] = useState('')
   const [chosen, setChosen] = useState('')
   const entering = useMutation({
     mutationFn: () => signIn(user, password, chosen),
-    onSuccess: () => client.invalidateQueries({ queryKey: ['user'] }),
+    onSuccess: () => askWho(client),
   })
   const toChoose = entering.error instanceof Refused && entering.error.code === 'password_change'
   const submit = (event: FormEvent) => {
@@ -126,6 +126,11 @@ function Form() {
           <Button type="submit" loading={entering.isPending}>
             Sign in
           </Button>
+          {ways.data?.provider && (
+            <Button component="a" href={PROVIDER} variant="default" onClick={keepPlace}>
+              Sign in at your organisation's provider
+            </Button>
+          )}
         </Stack>
       </Paper>
     </Center>

@@ -1,86 +1,89 @@
-import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { clusterSearch } from './lib/clusterSearch'
 import { compareSearch } from './lib/compareSearch'
 import { eventSearch } from './lib/eventSearch'
 import { experimentSearch } from './lib/experimentSearch'
 import { listSearch } from './lib/filters'
 import { nodesSearch } from './lib/nodes'
+import { only } from './lib/only'
 import { queueSearch } from './lib/queue'
 import { trialSearch } from './lib/trialSearch'
-import { ClusterPage } from './pages/cluster/ClusterPage'
-import { ComparePage } from './pages/compare/ComparePage'
-import { EventsPage } from './pages/events/EventsPage'
-import { ExperimentPage } from './pages/experiment/ExperimentPage'
-import { ExperimentsPage } from './pages/experiments/ExperimentsPage'
+import { Failed, FailedAlone } from './pages/Failed'
 import { NotFound } from './pages/NotFound'
-import { NewPage } from './pages/new/NewPage'
-import { NodesPage } from './pages/nodes/NodesPage'
-import { QueuePage } from './pages/queue/QueuePage'
-import { TrialPage } from './pages/trial/TrialPage'
+import { Opening } from './pages/Opening'
 import { Shell } from './Shell'
 
-const root = createRootRoute({ component: Shell, notFoundComponent: NotFound })
+const root = createRootRoute({ component: Shell, notFoundComponent: NotFound, errorComponent: FailedAlone })
 
 const experiments = createRoute({
   getParentRoute: () => root,
   path: '/',
-  component: ExperimentsPage,
-  validateSearch: listSearch,
+  component: lazyRouteComponent(() => import('./pages/experiments/ExperimentsPage'), 'ExperimentsPage'),
+  validateSearch: only(listSearch),
 })
 
 const experiment = createRoute({
   getParentRoute: () => root,
   path: '/experiments/$id',
-  component: ExperimentPage,
-  validateSearch: experimentSearch,
+  component: lazyRouteComponent(() => import('./pages/experiment/ExperimentPage'), 'ExperimentPage'),
+  validateSearch: only(experimentSearch),
 })
 
-const submission = createRoute({ getParentRoute: () => root, path: '/new', component: NewPage })
+const submission = createRoute({
+  getParentRoute: () => root,
+  path: '/new',
+  validateSearch: only(() => ({})),
+  component: lazyRouteComponent(() => import('./pages/new/NewPage'), 'NewPage'),
+})
 
 const trial = createRoute({
   getParentRoute: () => root,
   path: '/trials/$id',
-  component: TrialPage,
-  validateSearch: trialSearch,
+  component: lazyRouteComponent(() => import('./pages/trial/TrialPage'), 'TrialPage'),
+  validateSearch: only(trialSearch),
 })
 
 const compare = createRoute({
   getParentRoute: () => root,
   path: '/compare',
-  component: ComparePage,
-  validateSearch: compareSearch,
+  component: lazyRouteComponent(() => import('./pages/compare/ComparePage'), 'ComparePage'),
+  validateSearch: only(compareSearch),
 })
 
 const cluster = createRoute({
   getParentRoute: () => root,
   path: '/cluster',
-  component: ClusterPage,
-  validateSearch: clusterSearch,
+  component: lazyRouteComponent(() => import('./pages/cluster/ClusterPage'), 'ClusterPage'),
+  validateSearch: only(clusterSearch),
 })
 
 const nodes = createRoute({
   getParentRoute: () => root,
   path: '/nodes',
-  component: NodesPage,
-  validateSearch: nodesSearch,
+  component: lazyRouteComponent(() => import('./pages/nodes/NodesPage'), 'NodesPage'),
+  validateSearch: only(nodesSearch),
 })
 
 const queue = createRoute({
   getParentRoute: () => root,
   path: '/queue',
-  component: QueuePage,
-  validateSearch: queueSearch,
+  component: lazyRouteComponent(() => import('./pages/queue/QueuePage'), 'QueuePage'),
+  validateSearch: only(queueSearch),
 })
 
 const events = createRoute({
   getParentRoute: () => root,
   path: '/events',
-  component: EventsPage,
-  validateSearch: eventSearch,
+  component: lazyRouteComponent(() => import('./pages/events/EventsPage'), 'EventsPage'),
+  validateSearch: only(eventSearch),
 })
 
 export const router = createRouter({
   routeTree: root.addChildren([experiments, submission, experiment, trial, compare, cluster, nodes, queue, events]),
+  // What no page knows is taken out of the address, too.
+  search: { strict: true },
+  defaultErrorComponent: Failed,
+  defaultPendingComponent: Opening,
 })
 
 declare module '@tanstack/react-router' {

@@ -99,6 +99,13 @@ async def test_experiments_are_found_by_what_they_are(world: World) -> None:
     assert await ids(world, "state=canceled&user=admin") == [4, 2]
     assert await ids(world, "user=ada") == []
     assert await ids(world, "name=ALPHA&sort=name&order=asc") == [2, 4]
+    assert await ids(world, "text=ALPHA") == [4, 2]
+    assert await ids(world, f"text={quote('l1 admin a')}") == [5, 3, 1], "each word is somewhere in it"
+    assert await ids(world, f"text={quote('3 gamma')}") == [3], "its number, too"
+    assert await ids(world, f"text={quote('alpha beta')}") == []
+    assert await ids(world, f"text={quote(chr(37))}") == [], "no pattern"
+    assert await ids(world, "method=single") == [5, 4, 3, 2, 1]
+    assert await ids(world, "method=asha") == []
     third = (await world.get("/experiments/3"))["submitted_us"]
     assert await ids(world, f"submitted_after_us={third}") == [5, 4, 3]
     assert await ids(world, f"submitted_before_us={third}") == [2, 1]

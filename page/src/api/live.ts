@@ -1,22 +1,16 @@
-/** One stream of the log for the whole page. It goes on by itself after a break, from the last position that it saw. */
+/** What the page shows follows the log: one stream for all tabs tells what has changed, and what is out of date is asked for again. */
 
 import type { QueryClient } from '@tanstack/react-query'
 import { useQueryClient } from '@tanstack/react-query'
-import { useEffect, useSyncExternalStore } from 'react'
-import {
-  AT_REST,
-  FOLLOWED,
-  isBehind,
-  type Key,
-  type LogEvent,
-  outdated,
-  REFRESH_MS,
-  refreshed,
-  settled,
-} from '../lib/live'
+import { useEffect, useRef, useSyncExternalStore } from 'react'
+import { AT_REST, isBehind, type Key, outdated, REFRESH_MS, refreshed, settled } from '../lib/live'
+import { type Heard, missed, type Said, type Standing } from '../lib/streamHub'
 import { Refused } from './client'
+import { askWho } from './session'
+import { listen } from './sharedStream'
 
-export type Link = 'connecting' | 'live' | 'behind' | 'offline'
+export type Link = 'connecting' | 'live' | 'behind' | 'offline' | 'refused'
+const LINKS: Record<Standing, Link> = { opening: 'connecting', open: 'live', broken: 'offline', refused: 'refused' }
 
 let link: Link = 'connecting'
 const listeners = new Set<() => void>()
@@ -40,19 +34,26 @@ export function useLink(): Link {
 /** A refusal that a second question would not change. */
 const isFinal = (error: unknown) => error instanceof Refused && error.status < 500 && error.status !== 429
 
-/** Follow the log from `position` on, for as long as the page is open. */
-export function useLive(position: number | undefined): void {
+/** Follow the log from `position` on as this user, for as long as the page is open. */
+export function useLive(user: string | undefined, position: number | undefined): void {
   const client = useQueryClient()
-  useEffect(() => (position === undefined ? undefined : follow(client, position)), [client, position])
+  const first = useRef(position)
+  first.current ??= position
+  const from = first.current
+  useEffect(
+    () => (user === undefined || from === undefined ? undefined : follow(client, user, from)),
+    [client, user, from],
+  )
 }
 
-function follow(client: QueryClient, position: number): () => void {
+function follow(client: QueryClient, user: string, position: number): () => void {
   const waiting = new Map<string, { key: Key; since: number }>()
   const asked = new Map<string, number>()
   const keys = new Map<string, Key>()
   const changed = new Map<string, number>()
   /** When each last changed; asked for once more when it has settled. */
   let open = false
+  let broke = false
   let pace = AT_REST
   const again = (name: string, now: number) => {
     const key = keys.get(name)
@@ -80,9 +81,7 @@ function follow(client: QueryClient, position: number): () => void {
         .finally(() => asked.delete(name))
     }
   }, REFRESH_MS)
-  const source = new EventSource(`/api/v1/events/stream?after=${position}`, { withCredentials: true })
-  const seen = (message: MessageEvent<string>) => {
-    const event = JSON.parse(message.data) as LogEvent
+  const seen = (event: Heard) => {
     for (const key of outdated(event)) {
       const name = key.join('/')
       keys.set(name, key)
@@ -90,17 +89,27 @@ function follow(client: QueryClient, position: number): () => void {
       waiting.set(name, { key, since: waiting.get(name)?.since ?? performance.now() })
     }
   }
-  for (const type of FOLLOWED) source.addEventListener(type, seen)
-  source.onopen = () => {
-    open = true
-    setLink('live')
+  let known = position
+  const hear = (said: Said) => {
+    if (missed(known, said)) void client.invalidateQueries()
+    known = Math.max(known, said.kind === 'event' ? said.event.position : said.position)
+    if (said.kind === 'event') return seen(said.event)
+    if (said.kind === 'refused' || (said.kind === 'open' && broke)) void askWho(client)
+    broke = said.kind === 'broken' || said.kind === 'refused'
+    open = said.kind === 'open'
+    setLink(LINKS[said.kind])
   }
-  source.onerror = () => {
-    open = false
-    setLink('offline')
+  let leave = listen(user, known, hear)
+  const hidden = () => leave()
+  const shown = (event: PageTransitionEvent) => {
+    if (event.persisted) leave = listen(user, known, hear) // what was kept of a page that was left goes on
   }
+  window.addEventListener('pagehide', hidden)
+  window.addEventListener('pageshow', shown)
   return () => {
+    window.removeEventListener('pagehide', hidden)
+    window.removeEventListener('pageshow', shown)
     clearInterval(refresh)
-    source.close()
+    leave()
   }
 }

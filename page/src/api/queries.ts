@@ -16,9 +16,6 @@ export const TRIALS_MAX = 20_000
 const VALIDATIONS_PAGE = 10_000
 const VALIDATIONS_MAX = 200_000
 
-export const whoami = () =>
-  queryOptions({ queryKey: ['user'], queryFn: () => answered(api.GET('/api/v1/user')), retry: false })
-
 async function listed(query: NonNullable<paths['/api/v1/experiments']['get']['parameters']['query']>) {
   const found = api.GET('/api/v1/experiments', { params: { query } })
   const list = await answered(found)

@@ -1,7 +1,7 @@
 /** What a new experiment is submitted with. */
 
 import { queryOptions } from '@tanstack/react-query'
-import { answered, api, refused } from './client'
+import { answered, api, asking, refused } from './client'
 import type { Submitted } from './openapi'
 
 const SECONDS_MAX = 1_800
@@ -40,13 +40,14 @@ export async function submit(config: string, context: Blob, key: string): Promis
   // As a file, so that line ends stay as they are.
   body.append('config', new Blob([config], { type: 'application/yaml' }), 'config.yaml')
   body.append('context', context, 'context.tar.gz')
-  const response = await fetch('/api/v1/experiments', {
+  const request = new Request('/api/v1/experiments', {
     method: 'POST',
     credentials: 'same-origin',
     headers: { 'Idempotency-Key': key },
     body,
     signal: AbortSignal.timeout(SECONDS_MAX * 1000),
   })
+  const response = await asking(request)
   if (!response.ok) throw refused(response.status, await response.json().catch(() => undefined))
   return (await response.json()) as Submitted
 }

@@ -58,6 +58,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/openapi.json": OPEN,
     "GET /api/v1/docs": OPEN,
     # Who signs in has no token yet.
+    "GET /api/v1/login": OPEN,
     "POST /api/v1/login": OPEN,
     "POST /api/v1/login/link": OPEN,
     "GET /api/v1/sso": OPEN,

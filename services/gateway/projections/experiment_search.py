@@ -25,6 +25,9 @@ _PLACES: Mapping[Sort, tuple[str, str]] = {
 """Sort -> the expression, never null, and its type. What has no metric comes last in both directions."""
 
 
+_WORDS = r"concat_ws(E'\n', experiment_id, name, method, user_name, array_to_string(labels, E'\n'))"
+
+
 class Place(NamedTuple):
     """The last experiment of a page: the next page begins behind it."""
 
@@ -40,6 +43,9 @@ class ExperimentSearch:
     state: ExperimentState | None = None
     name: str | None = None
     """A part of the name, in small or large letters."""
+    text: str | None = None
+    """Words, each of which occurs in the number, the name, the method, the user or a label, in small or large letters."""
+    method: str | None = None
     label: str | None = None
     user: str | None = None
     workspace: str | None = None
@@ -85,6 +91,9 @@ def _where(search: ExperimentSearch) -> _Where:
     where.add("experiment_id < {}", search.before)
     where.add("state = {}", search.state)
     where.add("strpos(lower(name), lower({})) > 0", search.name)
+    for word in (search.text or "").split():
+        where.add(f"strpos(lower({_WORDS}), lower({{}})) > 0", word)
+    where.add("method = {}", search.method)
     where.add("labels @> ARRAY[{}::text]", search.label)
     where.add("user_name = {}", search.user)
     where.add("workspace = {}", search.workspace)

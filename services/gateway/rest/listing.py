@@ -37,6 +37,10 @@ class ExperimentQuery(BaseModel):
     order: Literal["asc", "desc"] = "desc"
     state: ExperimentState | None = None
     name: str | None = Field(default=None, max_length=256, description="Part of the name, in small or large letters.")
+    text: str | None = Field(
+        default=None, max_length=256, description="Words that each occur in the number, name, method, user or a label of it."
+    )
+    method: str | None = Field(default=None, max_length=100, description="Name of the search method.")
     label: str | None = Field(default=None, max_length=100, description="Only those that have this label.")
     user: str | None = Field(default=None, max_length=100, description="User who submitted it.")
     workspace: str | None = Field(default=None, pattern=NAME_PATTERN, description="Only those in it.")

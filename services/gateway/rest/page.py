@@ -24,6 +24,7 @@ POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
+        "worker-src 'self'",  # the one that follows the log for all tabs
         "style-src 'self' 'unsafe-inline'",  # the components set positions and sizes as style attributes
         "img-src 'self' data:",  # the style sheet draws small marks of its own
         "font-src 'self'",

@@ -46,6 +46,11 @@ class SecretView(Model):
     updated_us: int
 
 
+class WaysInView(Model):
+    provider: bool
+    """True: the cluster has a provider of identities, and `GET /sso` leads there. A name with a password is taken in any case."""
+
+
 class SignedInView(UserView):
     id: str
     """Of the session, among the user's tokens."""

@@ -18,13 +18,19 @@ from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.routes.users import UserName, check_unlimited
 from tenuto.services.gateway.rest.strict import StrictRoute
-from tenuto.services.gateway.rest.user_views import SignedInView
+from tenuto.services.gateway.rest.user_views import SignedInView, WaysInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
 router = APIRouter(tags=["users"], route_class=StrictRoute)
 WRONG = "The name or the password is wrong."
 """The same for a name that no user has, and after the same time."""
 NO_STORE = {"Cache-Control": "no-store"}
+
+
+@router.get("/login", response_model=WaysInView)
+async def ways_in(door: Door) -> Response:
+    """How one signs in at this cluster: asked before anybody is signed in."""
+    return answer(WaysInView(provider=door.sso is not None))
 
 
 @router.post("/login", response_model=SignedInView, status_code=201)
