@@ -6,6 +6,7 @@ import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { followSession, takePlace } from './api/session'
 import { FailedAlone } from './pages/Failed'
+import { copyWhole } from './parts/copyWhole'
 import { reloadOnceForNewFiles } from './reloading'
 import { router } from './routes'
 import { SignedIn } from './SignedIn'
@@ -23,6 +24,7 @@ const queries = new QueryClient({
   },
 })
 followSession(queries)
+copyWhole()
 const place = takePlace()
 if (place !== undefined) window.history.replaceState(null, '', place)
 reloadOnceForNewFiles()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { askedOf, eventSearch, fromInput, gist, localInput, type Recorded } from './eventSearch'
+import { askedOf, eventSearch, fromInput, gist, localInput, type Recorded, withoutHashes } from './eventSearch'
 
 test('a URL gives filters, and nothing that it should not', () => {
   const search = eventSearch({
@@ -26,4 +26,12 @@ test('times of inputs are those of the log', () => {
   expect(fromInput(localInput(us))).toBe(us)
   expect(localInput(undefined)).toBe('')
   expect(fromInput('')).toBeUndefined()
+})
+
+test('hashes of secrets are not shown, and those of code are', () => {
+  const hash = 'f'.repeat(64)
+  const data = { name: 'ada', token_hash: hash, secret_hash: hash, credential_hash: hash, context_hash: hash }
+  const shown = withoutHashes(data)
+  expect(Object.entries(shown).filter(([, value]) => value === hash)).toEqual([['context_hash', hash]])
+  expect(gist({ data: { token_hash: hash } } as unknown as Recorded)).not.toContain('fff')
 })

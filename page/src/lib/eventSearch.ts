@@ -1,6 +1,7 @@
 /** Filters of the log's page, kept in the URL, and what an event is in a few words. */
 
 import { EVENT_TYPES } from '../api/eventTypes'
+import { exactText } from './exactJson'
 
 export interface EventSearch {
   /** Types, with commas between. */
@@ -54,18 +55,28 @@ export function askedOf({ type, service, experiment, since, until }: EventSearch
   }
 }
 
+const HASHES = ['token_hash', 'secret_hash', 'credential_hash']
+/** Of tokens, join tokens and credentials. Nobody finds a token from its hash, but a picture of the log is no place for it. */
+
+/** The data as the page shows it; the record itself has them. */
+export function withoutHashes(data: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(data).map(([name, value]) => [name, HASHES.includes(name) ? '(hash, not shown)' : value]),
+  )
+}
+
 const SHOWN_CHARACTERS = 160
 
 /** Its sentence; where it has none, its data on one line. */
 export function gist(event: Recorded): string {
   if (event.sentence) return event.sentence
-  const parts = Object.entries(event.data).map(([name, value]) => `${name} ${shown(value)}`)
+  const parts = Object.entries(withoutHashes(event.data)).map(([name, value]) => `${name} ${shown(value)}`)
   const line = parts.join(', ')
   return line.length > SHOWN_CHARACTERS ? `${line.slice(0, SHOWN_CHARACTERS - 1)}…` : line
 }
 
 function shown(value: unknown): string {
-  const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
+  const text = typeof value === 'string' ? value : exactText(value)
   return text.length > 60 ? `${text.slice(0, 59)}…` : text
 }
 

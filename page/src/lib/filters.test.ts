@@ -38,11 +38,13 @@ test('a URL that somebody changed by hand is taken as far as it makes sense', ()
 test('what the gateway filters by', () => {
   expect(asked({ time: 'day', label: 'nightly', text: 'x' }, 86_461e6)).toMatchObject({
     label: 'nightly',
+    text: 'x',
     submitted_after_us: 60e6,
     limit: 200,
   })
   expect(asked({}, 5)).toMatchObject({ submitted_after_us: undefined, sort: 'id', order: 'desc' })
-  expect(asked({ workspace: 'vision', by: 'best', down: false }, 5)).toMatchObject({
+  expect(asked({ workspace: 'vision', method: 'asha', by: 'best', down: false }, 5)).toMatchObject({
+    method: 'asha',
     workspace: 'vision',
     sort: 'metric',
     order: 'asc',
@@ -60,4 +62,9 @@ test('columns that few look at are left out until somebody chooses', () => {
   expect(columnsWithout({})).toEqual(['workspace', 'pool', 'priority'])
   expect(columnsWithout(listSearch({ without: shownWithout([]) }))).toEqual([])
   expect(columnsWithout(listSearch({ without: shownWithout(['user', 'pool']) }))).toEqual(['user', 'pool'])
+})
+
+test('numbers of any size are ordered by what they are', () => {
+  const values = [9223372036854775807n, 3, 9223372036854775806n]
+  expect([...values].sort((a, b) => compared(a, b, false))).toEqual([3, 9223372036854775806n, 9223372036854775807n])
 })

@@ -5,6 +5,9 @@ export type Time = keyof typeof TIMES
 export const LIMIT_FIRST = 200
 export const LIMIT_MAX = 1000
 
+const TEXT_MAX = 256
+/** Characters of a search that the gateway takes; by the rest what it found is searched here. */
+
 export interface ListSearch {
   text?: string | undefined
   state?: (typeof STATES)[number] | undefined
@@ -85,6 +88,8 @@ export function asked(search: ListSearch, nowUs: number) {
     user: search.user,
     workspace: search.workspace,
     label: search.label,
+    method: search.method,
+    text: search.text?.trim().slice(0, TEXT_MAX) || undefined,
     archived: search.archived,
     submitted_after_us: after === undefined ? undefined : Math.floor(after / 60e6) * 60e6,
     total: true,
@@ -105,12 +110,13 @@ export function fits(item: Listed, search: ListSearch): boolean {
     .every((word) => text.includes(word))
 }
 
-type Value = string | number | null | undefined
+type Value = string | number | bigint | null | undefined
 
 /** Order by a value; what has none comes last, whichever way. */
 export function compared(a: Value, b: Value, descending: boolean): number {
   const [missingA, missingB] = [a == null, b == null]
   if (missingA || missingB) return Number(missingA) - Number(missingB)
-  const order = typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b))
+  const numbers = typeof a !== 'string' && typeof b !== 'string' && a != null && b != null
+  const order = numbers ? Number(a > b) - Number(a < b) : String(a).localeCompare(String(b))
   return descending ? -order : order
 }

@@ -24,6 +24,8 @@ test('time counts in seconds from the given moment', () => {
   expect(panelsOf([point(3, { loss: 1 })], [], 'time', 1e6)[0]?.curves.x).toEqual([5])
 })
 
-test('what cannot be drawn is left out', () => {
-  expect(panelsOf([point(1, { loss: 'NaN' })], [], 'batches', 0)).toEqual([])
+test('what cannot be drawn is left out, but a metric that was never finite has a panel', () => {
+  expect(panelsOf([point(1, { loss: 'NaN', note: 'text' })], [], 'batches', 0)).toEqual([
+    { metric: 'loss', curves: { trials: ['training'], x: [], y: [[]] } },
+  ])
 })

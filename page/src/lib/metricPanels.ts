@@ -1,6 +1,7 @@
 /** All metrics of one trial, each with its training and its validation curve. */
 
 import type { Curves } from './curves'
+import { isNotFinite } from './notFinite'
 import { drawable } from './numbers'
 import type { TrialAxis } from './trialSearch'
 
@@ -40,7 +41,7 @@ export function panelsOf(
   })
 }
 
-/** The newest value at a place stands. */
+/** The newest value at a place stands. A metric that was never finite is there without a point. */
 function byMetric(
   points: readonly MetricPoint[],
   place: (point: MetricPoint) => number,
@@ -49,13 +50,13 @@ function byMetric(
   for (const point of points) {
     for (const [name, raw] of Object.entries(point.metrics)) {
       const value = drawable(raw)
-      if (value === undefined) continue
+      if (value === undefined && !isNotFinite(raw)) continue
       let curve = found.get(name)
       if (curve === undefined) {
         curve = new Map()
         found.set(name, curve)
       }
-      curve.set(place(point), value)
+      if (value !== undefined) curve.set(place(point), value)
     }
   }
   return found

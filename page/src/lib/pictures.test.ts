@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Answer, columnsFor, drawnCurves, followed } from './pictures'
+import { type Answer, columnsFor, drawnCurves, drawnOf, followed } from './pictures'
 
 const answer = (whole: boolean, ...curves: Answer['curves']): Answer => ({
   cursor: 'c',
@@ -52,4 +52,8 @@ test('at an earlier moment each curve ends at what its trial had reached', () =>
   const then = drawnCurves(found, 'loss', 'batches', new Map([['1-1', 5]]))
   expect(then).toEqual({ trials: ['1-1'], x: [0, 5], y: [[1, 2]] })
   expect(drawnCurves(found, 'loss', 'time', new Map([['1-1', 100]])).x).toEqual([0, 5, 9])
+})
+
+test('a picture of some trials says of how many', () => {
+  expect([drawnOf(1000, 1234), drawnOf(7, 7)]).toEqual(['1,000 of 1,234 trials are drawn', '7 trials'])
 })

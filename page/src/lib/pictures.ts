@@ -1,6 +1,7 @@
 /** Curves of training metrics as the gateway thins them for a picture, and how they are followed: pure. */
 
 import { byNumber, type Curves } from './curves'
+import { isNotFinite, toldNotFinite } from './notFinite'
 import { drawable } from './numbers'
 
 export interface Piece {
@@ -82,6 +83,24 @@ export function drawnCurves(
     return row
   })
   return { trials: pieces.map((piece) => piece.trial_id), x, y }
+}
+
+/** How many of an experiment's trials are in a picture: one picture of training metrics takes the first thousand that have it. */
+export function drawnOf(drawn: number, all: number): string {
+  if (drawn >= all) return `${drawn.toLocaleString('en')} trials`
+  return `${drawn.toLocaleString('en')} of ${all.toLocaleString('en')} trials are drawn`
+}
+
+/** One sentence on the values of a training metric that are in no picture; empty where all of them are. */
+export function toldNotDrawn(pictures: Pictures | undefined, metric: string): string {
+  const points = [...(pictures?.pieces.values() ?? [])]
+    .filter((piece) => piece.metric === metric)
+    .flatMap(({ trial_id, batches, values }) =>
+      values.flatMap((value, index) =>
+        isNotFinite(value) ? [{ trial_id, batches: batches[index] ?? 0, metrics: { [metric]: value } }] : [],
+      ),
+    )
+  return toldNotFinite(points, metric)
 }
 
 /** Only what was measured up to so many batches. */

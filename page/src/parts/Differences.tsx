@@ -1,7 +1,8 @@
 import { Alert, Badge, Code, ScrollArea, Spoiler, Stack, Table, Text } from '@mantine/core'
 import { Fragment } from 'react'
 import type { DiffView } from '../api/openapi'
-import { shownNumber, shownValue } from '../lib/numbers'
+import { shownNumber } from '../lib/numbers'
+import { Value } from './Value'
 
 const COLORS: Record<string, string> = { likely: 'red', possible: 'orange', unlikely: 'gray', none: 'gray' }
 const DETAIL_PX = 160
@@ -43,8 +44,12 @@ export function Differences({ found }: { found: DiffView }) {
                     </Table.Td>
                     <Table.Td>{one.kind.replaceAll('_', ' ')}</Table.Td>
                     <Table.Td style={{ overflowWrap: 'anywhere' }}>{one.name}</Table.Td>
-                    <Table.Td style={{ overflowWrap: 'anywhere' }}>{shown(one.a)}</Table.Td>
-                    <Table.Td style={{ overflowWrap: 'anywhere' }}>{shown(one.b)}</Table.Td>
+                    <Table.Td style={{ overflowWrap: 'anywhere' }}>
+                      <Value of={one.a} />
+                    </Table.Td>
+                    <Table.Td style={{ overflowWrap: 'anywhere' }}>
+                      <Value of={one.b} />
+                    </Table.Td>
                   </Table.Tr>
                   {(one.note || one.detail) && (
                     <Table.Tr>
@@ -72,8 +77,6 @@ export function Differences({ found }: { found: DiffView }) {
     </Stack>
   )
 }
-
-const shown = (value: unknown) => (value === null || value === undefined ? '–' : shownValue(value))
 
 function resultsOf({ results }: DiffView): string {
   if (results.trial_a == null || results.trial_b == null)

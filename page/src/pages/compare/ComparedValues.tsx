@@ -4,9 +4,9 @@ import { type ReactNode, useMemo } from 'react'
 import type { Compared } from '../../api/compared'
 import { sideBySide } from '../../lib/compareSearch'
 import { flat } from '../../lib/flat'
-import { shownNumber, shownValue } from '../../lib/numbers'
 import { duration, secondsBetween } from '../../lib/time'
 import { StateBadge } from '../../parts/StateBadge'
+import { Value } from '../../parts/Value'
 import { useChange } from './useChange'
 
 const route = getRouteApi('/compare')
@@ -63,17 +63,21 @@ export function ComparedValues({ found }: { found: Compared[] }) {
             />
             <Line
               name="Best"
-              cells={found.map((one) => `${shownNumber(one.trial?.best_metric)} ${one.experiment.metric}`)}
+              cells={found.map((one) => (
+                <span key={one.reference}>
+                  <Value of={one.trial?.best_metric} /> {one.experiment.metric}
+                </span>
+              ))}
             />
             <Line name="Batches" cells={found.map((one) => one.trial?.batches ?? '–')} />
-            <Line name="Seed" cells={found.map((one) => one.trial?.seed ?? '–')} />
+            <Line name="Seed" cells={found.map((one) => <Value key={one.reference} of={one.trial?.seed} />)} />
             <Line name="Took" cells={found.map(({ trial }) => (trial === null ? '–' : tookOf(trial)))} />
             {shown.map((row) => (
               <Line
                 key={row.name}
                 name={row.name}
                 strong={row.differs}
-                cells={row.values.map((value) => (value === undefined ? '–' : shownValue(value)))}
+                cells={row.values.map((value, index) => <Value key={index} of={value} />)}
               />
             ))}
           </Table.Tbody>

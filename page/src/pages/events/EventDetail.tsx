@@ -2,7 +2,7 @@ import { Anchor, Code, Paper, ScrollArea, Stack, Text, Title, UnstyledButton } f
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { eventLinks } from '../../api/events'
-import type { Recorded } from '../../lib/eventSearch'
+import { type Recorded, withoutHashes } from '../../lib/eventSearch'
 import { shownJson } from '../../lib/exactJson'
 import { moment } from '../../lib/time'
 import { Asked } from '../../parts/Asked'
@@ -37,7 +37,7 @@ export function EventDetail({ position, onPick }: Props) {
               )}
             </Text>
             <ScrollArea.Autosize mah={320} viewportProps={{ tabIndex: 0 }}>
-              <Code block>{shownJson(event.data)}</Code>
+              <Code block>{shownJson(withoutHashes(event.data))}</Code>
             </ScrollArea.Autosize>
             <Title order={3} size="h5">
               Caused by

@@ -9,9 +9,11 @@ import { Curves } from '../../charts/Curves'
 import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
+import { toldNotFinite } from '../../lib/notFinite'
 import type { Past } from '../../lib/past'
-import { columnsFor, drawnCurves } from '../../lib/pictures'
+import { columnsFor, drawnCurves, drawnOf, toldNotDrawn } from '../../lib/pictures'
 import { Asked } from '../../parts/Asked'
+import { NotDrawn } from '../../parts/NotDrawn'
 import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/experiments/$id')
@@ -36,11 +38,12 @@ function Chart({ item, points, past }: { item: ExperimentDetail; points: Point[]
   const unit = lengthUnit(item.config)
   const batches = training || unit === 'batches'
   const axis = batches && shownAxis === 'length' ? 'batches' : shownAxis
+  const all = Object.values(item.trials as Record<string, number>).reduce((sum, count) => sum + count, 0)
   const trained = useQuery(
     pictures(item.id, {
       metrics: training ? [metric.slice(TRAINING.length)] : [],
       live: item.ended_us === null,
-      points: columnsFor(Object.values(item.trials as Record<string, number>).reduce((sum, count) => sum + count, 0)),
+      points: columnsFor(all),
       times: axis === 'time',
     }),
   )
@@ -100,9 +103,12 @@ function Chart({ item, points, past }: { item: ExperimentDetail; points: Point[]
         </Group>
         <ResetZoom zoom={search.zoom} onReset={() => change({ zoom: undefined })} />
         <Text size="sm" c="dimmed">
-          {search.trial ? `Trial ${search.trial}` : `${curves.trials.length} trials; click a curve to name it`}
+          {search.trial ? `Trial ${search.trial}` : `${drawnOf(curves.trials.length, all)}; click a curve to name it`}
         </Text>
       </Group>
+      <NotDrawn
+        told={training ? toldNotDrawn(trained.data, metric.slice(TRAINING.length)) : toldNotFinite(points, metric)}
+      />
       {past !== undefined && training && (
         <Text size="sm" c="dimmed">
           Training metrics are not in the log: each curve ends at the batches that its trial had reported by then.

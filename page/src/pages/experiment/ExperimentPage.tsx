@@ -11,6 +11,7 @@ import { Actions } from './Actions'
 import { CodeTab } from './CodeTab'
 import { Configuration } from './Configuration'
 import { CurvesTab } from './CurvesTab'
+import { FailedTrials } from './FailedTrials'
 import { HyperparametersTab } from './HyperparametersTab'
 import { LineageView } from './LineageView'
 import { Moments } from './Moments'
@@ -46,7 +47,7 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
     <Stack>
       <Group justify="space-between">
         <Group gap="sm">
-          <Title order={1} size="h2">
+          <Title order={1} size="h2" style={{ overflowWrap: 'anywhere' }}>
             {item.name}
           </Title>
           <Text c="dimmed">No. {item.id}</Text>
@@ -76,6 +77,7 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
           {item.error}
         </Alert>
       )}
+      {at === undefined && <FailedTrials item={item} />}
       <Tabs
         value={search.tab ?? 'curves'}
         onChange={(tab) => navigate({ search: (before) => ({ ...before, tab: tab ?? undefined }), replace: true })}

@@ -11,6 +11,7 @@ import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { frontOf } from '../../lib/front'
 import { shownNumber } from '../../lib/numbers'
 import { Asked } from '../../parts/Asked'
+import { Value } from '../../parts/Value'
 
 const route = getRouteApi('/experiments/$id')
 const LISTED_MAX = 50
@@ -126,8 +127,12 @@ function Shown({ item, points }: { item: ExperimentDetail; points: Point[] }) {
                   {one.trial}
                 </Anchor>
               </Table.Td>
-              <Table.Td>{shownNumber(one.x)}</Table.Td>
-              <Table.Td>{shownNumber(one.y)}</Table.Td>
+              <Table.Td>
+                <Value of={one.x} />
+              </Table.Td>
+              <Table.Td>
+                <Value of={one.y} />
+              </Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>

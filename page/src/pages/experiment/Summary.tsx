@@ -4,11 +4,11 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
 import { trials } from '../../api/queries'
-import { shownNumber } from '../../lib/numbers'
 import type { Past } from '../../lib/past'
 import { progressOf } from '../../lib/progress'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { Facts } from '../../parts/Facts'
+import { Value } from '../../parts/Value'
 
 /** How far it is and how long it still takes, its best trial, and the facts around it; at an earlier moment as they were then. */
 export function Summary({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
@@ -46,7 +46,7 @@ function Best({ item }: { item: ExperimentDetail }) {
   if (item.best_metric == null || item.best_trial_id == null) return '–'
   return (
     <>
-      {shownNumber(item.best_metric)}{' '}
+      <Value of={item.best_metric} />{' '}
       <Anchor component={Link} to={`/trials/${item.best_trial_id}`} size="sm">
         trial {item.best_trial_id}
       </Anchor>

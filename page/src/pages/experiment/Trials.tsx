@@ -6,11 +6,12 @@ import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
 import { TRIALS_MAX, trials } from '../../api/queries'
 import { compared } from '../../lib/filters'
-import { shownNumber, shownValue } from '../../lib/numbers'
+import { shownValue } from '../../lib/numbers'
 import type { Past, PastTrial } from '../../lib/past'
 import { Asked } from '../../parts/Asked'
 import { DataTable } from '../../parts/DataTable'
 import { StateBadge } from '../../parts/StateBadge'
+import { Value } from '../../parts/Value'
 
 const route = getRouteApi('/experiments/$id')
 const features = tableFeatures({})
@@ -39,14 +40,14 @@ export function Trials({ item, past }: { item: ExperimentDetail; past: Past | un
   )
 }
 
-type Value = string | number | bigint | null | undefined
+type Cell = string | number | bigint | null | undefined
 
-function cellValue(trial: Row, column: string): Value {
+function cellValue(trial: Row, column: string): Cell {
   if (column.startsWith(HPARAM)) {
     const value = (trial.hyperparameters as Record<string, unknown>)[column.slice(HPARAM.length)]
     return typeof value === 'number' || typeof value === 'bigint' ? value : shownValue(value)
   }
-  const values: Record<string, Value> = {
+  const values: Record<string, Cell> = {
     number: trial.number,
     state: trial.state,
     best: trial.best_metric,
@@ -93,8 +94,12 @@ function columnsOf(hyperparameters: string[], metric: string) {
       ),
     }),
     helper.display({ id: 'state', header: 'State', cell: ({ row }) => <StateBadge state={row.original.state} /> }),
-    helper.display({ id: 'best', header: `Best ${metric}`, cell: ({ row }) => shownNumber(row.original.best_metric) }),
-    helper.display({ id: 'latest', header: 'Latest', cell: ({ row }) => shownNumber(row.original.latest_metric) }),
+    helper.display({
+      id: 'best',
+      header: `Best ${metric}`,
+      cell: ({ row }) => <Value of={row.original.best_metric} />,
+    }),
+    helper.display({ id: 'latest', header: 'Latest', cell: ({ row }) => <Value of={row.original.latest_metric} /> }),
     helper.display({
       id: 'length',
       header: 'Length',
@@ -104,7 +109,7 @@ function columnsOf(hyperparameters: string[], metric: string) {
       helper.display({
         id: `${HPARAM}${name}`,
         header: name,
-        cell: ({ row }) => shownValue((row.original.hyperparameters as Record<string, unknown>)[name]),
+        cell: ({ row }) => <Value of={(row.original.hyperparameters as Record<string, unknown>)[name]} />,
       }),
     ),
     helper.display({

@@ -1,4 +1,5 @@
 import { Button, Group, Stack, Text, Title } from '@mantine/core'
+import { useDebouncedValue } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { tableFeatures, useTable } from '@tanstack/react-table'
@@ -25,10 +26,13 @@ import { Filters } from './Filters'
 const features = tableFeatures({})
 const route = getRouteApi('/')
 const SPARKS_MAX = 100
+const TYPING_MS = 300
 
 export function ExperimentsPage() {
   const search = route.useSearch()
-  const query = useQuery(experiments(asked(search, Date.now() * 1000)))
+  // What is loaded is searched with each letter, and all experiments when one pauses.
+  const [text] = useDebouncedValue(search.text, TYPING_MS)
+  const query = useQuery(experiments(asked({ ...search, text }, Date.now() * 1000)))
   return (
     <Stack>
       <Group justify="space-between">

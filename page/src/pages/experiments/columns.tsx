@@ -3,11 +3,15 @@ import { Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures } from '@tanstack/react-table'
 import type { ExperimentView, SparkView } from '../../api/openapi'
 import { Spark } from '../../charts/Spark'
-import { shownNumber } from '../../lib/numbers'
+import { shownNumber, wholeValue } from '../../lib/numbers'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { StateBadge } from '../../parts/StateBadge'
 
-const LABELS_PX = 160
+const NAME_PX = 260
+const LABELS_PX = 100
+const USER_PX = 90
+const METRIC_PX = 150
+/** So that all columns that are shown at first fit into a window of 1,280 pixels, whatever people name things. */
 
 const helper = createColumnHelper<TableFeatures, ExperimentView>()
 
@@ -96,7 +100,7 @@ const COLUMNS = helper.columns([
     header: 'Name',
     cell: ({ row: { original: item } }) => (
       <Group gap="xs" wrap="nowrap">
-        <Anchor component={Link} to={`/experiments/${item.id}`} fw={500}>
+        <Anchor component={Link} to={`/experiments/${item.id}`} fw={500} truncate maw={NAME_PX} title={item.name}>
           {item.name}
         </Anchor>
         <Text size="xs" c="dimmed" truncate maw={LABELS_PX} title={item.labels.join(', ')}>
@@ -126,7 +130,7 @@ const COLUMNS = helper.columns([
     id: 'best',
     header: 'Best',
     cell: ({ row: { original: item } }) => (
-      <Text size="sm" title={item.metric}>
+      <Text size="sm" title={`${wholeValue(item.best_metric)} ${item.metric}`} truncate maw={METRIC_PX}>
         {shownNumber(item.best_metric)}
         <Text span c="dimmed" size="xs">
           {item.best_metric == null ? '' : ` ${item.metric}`}
@@ -136,7 +140,15 @@ const COLUMNS = helper.columns([
   }),
   helper.display({ id: 'pool', header: 'Pool', cell: ({ row }) => row.original.pool }),
   helper.display({ id: 'priority', header: 'Priority', cell: ({ row }) => row.original.priority }),
-  helper.display({ id: 'user', header: 'User', cell: ({ row }) => row.original.user }),
+  helper.display({
+    id: 'user',
+    header: 'User',
+    cell: ({ row: { original: item } }) => (
+      <Text size="sm" truncate maw={USER_PX} title={item.user}>
+        {item.user}
+      </Text>
+    ),
+  }),
   helper.display({ id: 'workspace', header: 'Workspace', cell: ({ row }) => row.original.workspace }),
   helper.display({
     id: 'submitted',

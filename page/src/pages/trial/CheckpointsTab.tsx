@@ -6,9 +6,10 @@ import { answered, api } from '../../api/client'
 import type { CheckpointView, ExperimentDetail, TrialView } from '../../api/openapi'
 import { checkpoint, checkpoints } from '../../api/trials'
 import { lengthUnit, shownLength } from '../../lib/lengths'
-import { shownBytes, shownNumber } from '../../lib/numbers'
+import { shownBytes } from '../../lib/numbers'
 import { moment } from '../../lib/time'
 import { Asked } from '../../parts/Asked'
+import { Value } from '../../parts/Value'
 
 const route = getRouteApi('/trials/$id')
 const COLUMNS = 7
@@ -71,7 +72,9 @@ function List({ list, experiment }: { list: CheckpointView[]; experiment: Experi
                 </Table.Td>
                 <Table.Td>{one.batches}</Table.Td>
                 <Table.Td>{shownLength(one.length, unit)}</Table.Td>
-                <Table.Td>{shownNumber(one.metric)}</Table.Td>
+                <Table.Td>
+                  <Value of={one.metric} />
+                </Table.Td>
                 <Table.Td>{shownBytes(one.size_bytes)}</Table.Td>
                 <Table.Td style={{ whiteSpace: 'nowrap' }}>{moment(one.saved_us)}</Table.Td>
                 <Table.Td>

@@ -6,8 +6,10 @@ import type { TrialView } from '../../api/openapi'
 import { type TrainingPoints, trainingPoints, trialValidations } from '../../api/trials'
 import { Curves } from '../../charts/Curves'
 import { type MetricPoint, panelsOf } from '../../lib/metricPanels'
+import { toldNotFinite } from '../../lib/notFinite'
 import { type TrialAxis, type TrialSearch, zoomIn } from '../../lib/trialSearch'
 import { Asked } from '../../parts/Asked'
+import { NotDrawn } from '../../parts/NotDrawn'
 import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/trials/$id')
@@ -102,6 +104,7 @@ function Panels({ item, training, validations }: Props) {
             <Text size="sm" fw={600}>
               {panel.metric}
             </Text>
+            <NotDrawn told={toldNotFinite([...training.points, ...validations], panel.metric)} />
             <Curves
               curves={panel.curves}
               xLabel={axis === 'time' ? 'seconds' : 'batches'}

@@ -20,6 +20,7 @@ import { shownBytes } from '../../lib/numbers'
 import { moment } from '../../lib/time'
 import { Asked } from '../../parts/Asked'
 import { Facts } from '../../parts/Facts'
+import { Value } from '../../parts/Value'
 
 const NAME_CHARACTERS = 12
 const PACKAGES_PX = 320
@@ -35,7 +36,7 @@ function Shown({ found }: { found: TrialRecordView }) {
       <Facts
         facts={[
           ['Code', <Code key="code">{found.context_hash.slice(0, NAME_CHARACTERS)}</Code>],
-          ['Seed', found.seed],
+          ['Seed', <Value key="seed" of={found.seed} />],
           ['Command', found.origin?.command_line ? <Code key="line">{found.origin.command_line}</Code> : '–'],
           ['Git', found.origin?.git ? <Git key="git" {...found.origin.git} /> : '–'],
         ]}

@@ -6,7 +6,6 @@ import { experiment } from '../../api/queries'
 import { trial } from '../../api/trials'
 import { flat } from '../../lib/flat'
 import { lengthUnit, shownLength } from '../../lib/lengths'
-import { shownNumber, shownValue } from '../../lib/numbers'
 import { liveTrial } from '../../lib/states'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { experimentOf, type TrialTab } from '../../lib/trialSearch'
@@ -14,6 +13,7 @@ import { Asked } from '../../parts/Asked'
 import { Facts } from '../../parts/Facts'
 import { LogView } from '../../parts/LogView'
 import { StateBadge } from '../../parts/StateBadge'
+import { Value } from '../../parts/Value'
 import { NotFound } from '../NotFound'
 import { CheckpointsTab } from './CheckpointsTab'
 import { MetricsTab } from './MetricsTab'
@@ -122,15 +122,21 @@ function Numbers({ item, experiment }: { item: TrialView; experiment: Experiment
       facts={[
         [
           `Best ${experiment.metric}`,
-          item.best_metric == null ? '–' : `${shownNumber(item.best_metric)} (batch ${item.best_batches})`,
+          item.best_metric == null ? (
+            '–'
+          ) : (
+            <>
+              <Value of={item.best_metric} /> (batch {item.best_batches})
+            </>
+          ),
         ],
-        ['Latest', shownNumber(item.latest_metric)],
+        ['Latest', <Value key="latest" of={item.latest_metric} />],
         ['Length', `${item.length} of ${shownLength(item.target_length, unit)}`],
         ['Runs', item.allocations],
         ['Failures', item.failures],
         ['Requested', moment(item.requested_us)],
         [item.ended_us == null ? 'For' : 'Took', duration(secondsBetween(item.requested_us, until))],
-        ['Seed', item.seed],
+        ['Seed', <Value key="seed" of={item.seed} />],
       ]}
     />
   )
@@ -141,7 +147,10 @@ function Hyperparameters({ item }: { item: TrialView }) {
     <Group gap="xs" aria-label="Hyperparameters">
       {Object.entries(flat(item.hyperparameters)).map(([name, value]) => (
         <Badge key={name} variant="default" tt="none" fw={400} radius="sm" size="lg">
-          {name} <b>{shownValue(value)}</b>
+          {name}{' '}
+          <b>
+            <Value of={value} />
+          </b>
         </Badge>
       ))}
     </Group>
