@@ -333,4 +333,4 @@ async def test_where_nobody_is_made_an_admin_makes_users_and_a_provider_that_is_
 
 async def test_who_is_not_signed_in_hears_whether_there_is_a_provider(world: World, database: Any, tmp_path: Path) -> None:
     async with httpx.AsyncClient(base_url=f"{world.http.base_url}") as nobody:
-        assert (await nobody.get("/login")).json() == {"provider": True}
+        assert (await nobody.get("/api/v1/login")).json() == {"provider": True}
