@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from sys import builtin_module_names, stdlib_module_names
 
 from tenuto.schemas.config.determined_fields import LAUNCHER
 
@@ -52,12 +52,12 @@ def standard_module(entrypoint: str) -> str:
     """Name of the module of Python itself that the entrypoint takes its class from; empty if it takes none from there. A file of
     that name in the model directory counts instead, unless Python has the module built in (`sys`)."""
     module = entrypoint.partition(":")[0].partition(".")[0] if _is_class(entrypoint) else ""
-    return module if module in sys.stdlib_module_names else ""
+    return module if module in stdlib_module_names else ""
 
 
 def no_trial_in(module: str) -> str:
     """Sentence about an entrypoint in a module of Python itself."""
-    file = "" if module in sys.builtin_module_names else f", and the model directory has no {module}.py"
+    file = "" if module in builtin_module_names else f", and the model directory has no {module}.py"
     return f"{module} is a module of Python itself, which has no Trial class{file}; name yours, such as `model_def:MyTrial`"
 
 

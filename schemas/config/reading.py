@@ -40,9 +40,8 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     (see `submission.py`)."""
     if problem := unacceptable(data, integers=False) or unprintable_name(data):
         raise ConfigError([Problem(*problem)])
-    if found := non_finite(data):
-        path, value = found
-        raise ConfigError([Problem(path, NOT_FINITE, show(value))])
+    if (odd := non_finite(data)) is not None:
+        raise ConfigError([Problem(odd[0], NOT_FINITE, show(odd[1]))])
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:

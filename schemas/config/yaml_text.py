@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -49,7 +49,7 @@ def _core_resolvers() -> Resolvers:
 class CoreLoader(yaml.SafeLoader):
     """Reads the core schema. Values of other types, named by their tags, are errors."""
 
-    yaml_implicit_resolvers: ClassVar[Resolvers] = _core_resolvers()
+    yaml_implicit_resolvers = _core_resolvers()
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
         text = str(self.construct_scalar(node))
@@ -76,7 +76,7 @@ CoreLoader.add_constructor(BOOL, CoreLoader.construct_bool)
 class _Dumper(yaml.SafeDumper):
     """Puts into quotation marks what either version of YAML would take for something else than text."""
 
-    yaml_implicit_resolvers: ClassVar[Resolvers] = {
+    yaml_implicit_resolvers = {
         first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_core_resolvers().get(first, ())]
         for first in yaml.SafeDumper.yaml_implicit_resolvers.keys() | _core_resolvers().keys()
     }
@@ -162,11 +162,13 @@ def _differences(text: str | bytes) -> list[Difference]:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or not event.implicit[0]:
                 continue
-            word = old.resolve(yaml.ScalarNode, event.value, (True, False)).removeprefix(_PREFIX)
+            tag: str = old.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]
+            word = tag.removeprefix(_PREFIX)
             if word not in _ELSEWHERE or event.value == "":
                 continue
             read = plain_value(event.value)
             if isinstance(read, str) or (word == "int" and read != old.construct_yaml_int(yaml.ScalarNode(INT, event.value))):
+                assert event.start_mark is not None, "that of a text that is read"
                 found.append(Difference(event.start_mark.line + 1, event.value, read, _ELSEWHERE[word]))
             if len(found) == DIFFERENCES_MAX:
                 break

@@ -19,7 +19,11 @@ IMPORTS_ALLOWED = {
     "hashlib", "heapq", "immutables", "itertools", "json", "keyword", "math", "operator", "pydantic", "pydantic_core", "re",
     "re2", "shlex", "typing", "types", "uuid", "typing_extensions", "statistics", "struct", "unicodedata",
 }  # fmt: skip
-NAMES_ALLOWED = {"pathlib": {"PurePosixPath"}, "sys": {"float_info"}, "urllib.parse": {"urlsplit"}}
+NAMES_ALLOWED = {
+    "pathlib": {"PurePosixPath"},
+    "sys": {"builtin_module_names", "float_info", "stdlib_module_names"},
+    "urllib.parse": {"urlsplit"},
+}
 """Of modules that do other things, too."""
 CALLS_FORBIDDEN = {"uuid1", "uuid4", "open", "print", "input", "now", "utcnow", "today", "getenv", "hash", "id"}
 CHANGES = {

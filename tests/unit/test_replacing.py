@@ -14,9 +14,9 @@ EXPERIMENT = Experiment(1, "default", "loss", smaller_is_better=True, checkpoint
 
 
 def test_a_changed_copy_is_what_the_standard_library_makes() -> None:
-    trial = Trial("1-1", failures=2)
-    assert replaced(trial, failures=3, stopped=True) == replace(trial, failures=3, stopped=True)
-    assert trial == Trial("1-1", failures=2)
+    trial = Trial("1-1", batches=2)
+    assert replaced(trial, batches=3, stopped=True) == replace(trial, batches=3, stopped=True)
+    assert trial == Trial("1-1", batches=2)
     assert hash(replaced(EXPERIMENT, pool="other")) == hash(replace(EXPERIMENT, pool="other"))
 
 

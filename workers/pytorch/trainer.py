@@ -112,11 +112,9 @@ class PyTorchTrainer(Trainer):
         self._generators = own_generators(self.trial, self._callbacks, self._training.dataset, skip=self.context._models)
         self._generators += generators_of(self.context._models, self._generators)
         self._buffers = Buffers()
-        leads = self._ranks is None or self._ranks.rank == 0
-        elsewhere, scaling = checking.elsewhere(self.trial, self.context), self.context._scaling.sentence()
-        for sentence in (*checking.doubts(self.trial), elsewhere, scaling):
+        for sentence in (*checking.doubts(trial), checking.elsewhere(trial, self.context), self.context._scaling.sentence()):
             self._lead_says(sentence)
-        saves = leads and checking.saves_on_the_way(info.config)
+        saves = self.context.rank == 0 and checking.saves_on_the_way(info.config)
         self._prepare_in = self.context._optimizations.aggregation_frequency if saves else 0
         """Batches until memory for copies is made: by then each optimizer has taken a step."""
         if self.context._shards is not None:
@@ -211,12 +209,10 @@ class PyTorchTrainer(Trainer):
         if self._ranks is not None:
             self._ranks.gang.progress.read()
         if self.step_batches > 1 and self._shard is not None and data.is_stream(self._training):
-            batches, lengths = [], []
-            for _ in range(count):
-                batches.append(next(self._batches_ahead))
-                lengths.append(self._lengths.to_divide(batches[-1], self._data.records))
-            self._data.seen.note(batches[-1])
-            return data.share_of_stream(batches, lengths, self._shard)
+            ahead, records = self._batches_ahead, self._data
+            drawn = [(batch := next(ahead), self._lengths.to_divide(batch, records.records)) for _ in range(count)]
+            records.seen.note(drawn[-1][0])
+            return data.share_of_stream([batch for batch, _ in drawn], [length for _, length in drawn], self._shard)
         batch = next(self._batches_ahead)
         self._data.seen.note(batch)
         if self._shard is None or isinstance(batch, Sharded):

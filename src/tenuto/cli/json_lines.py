@@ -4,6 +4,7 @@ prints the sentences that it has for people as JSON lines: {"message": "..."}. A
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -59,9 +60,13 @@ def _as_lines(given: bool) -> None:
 
 def error_line(message: str, exit_code: int, **more: Any) -> str:
     """`more`: the cluster's word for it, and where in the request, if there are any."""
+    return say.json_text(_error(message, exit_code, more))
+
+
+def _error(message: str, exit_code: int, more: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in more.items() if value}
-    return say.json_text({"error": {"message": message, "exit_code": exit_code, **known}})
+    return {"error": {"message": message, "exit_code": exit_code, **known}}
 
 
 def tell(message: str, exit_code: int, **more: Any) -> None:
-    print(error_line(message, exit_code, **more), file=sys.stderr)
+    print(say.json_text(_error(message, exit_code, more)), file=sys.stderr)

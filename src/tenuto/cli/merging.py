@@ -10,7 +10,7 @@ import typer
 
 from tenuto.cli.common import client
 from tenuto.cli.errors import CliError
-from tenuto.cli.say import say
+from tenuto.cli.yaml_notes import tell_differences
 from tenuto.client.errors import ClientError, Refused
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 Template = Annotated[
     str | None, typer.Option("--template", help="Template whose values count where the configuration says nothing.")
 ]
-
-
-def tell_differences(path: Path, text: bytes) -> None:
-    """Where other readers of YAML take a value for something else: what is meant is the user's to say."""
-    import sys
-
-    from tenuto.schemas.config.yaml_text import differences
-
-    for difference in differences(text):
-        say(f"{path}, {difference}", file=sys.stderr)
 
 
 def read_text(path: Path, changes: Mapping[str, Any], then: str = "") -> bytes:

@@ -29,7 +29,7 @@ OverridesFile = Annotated[
 
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
-    from tenuto.cli.merging import tell_differences
+    from tenuto.cli.yaml_notes import tell_differences
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import NOT_FINITE, load_yaml
     from tenuto.schemas.config.yaml_text import non_finite
