@@ -27,7 +27,6 @@ from typing import Any
 import killing
 import yaml
 from figures import figure, parse
-from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.live_cluster import LiveCluster
@@ -38,6 +37,7 @@ VICTIMS = (
     *["agent", "agent-2"] * 3,
     *["searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "nats", "nats+disk", "postgres", "supervisor"],
 )
+STEP_SECONDS = 0.01
 PAUSE_SECONDS_MAX = 2.0
 KILLS_BETWEEN_LOOKS = 5
 """Kills after which the benchmark checks whether it must submit another experiment."""
@@ -50,7 +50,7 @@ OVER = {"completed", "failed", "canceled", "unmanaged"}
 
 
 def search(seed: int) -> dict[str, Any]:
-    return killing.search(seed, trials=40, step_seconds=0.01, max_restarts=50)
+    return killing.search(seed, trials=40, max_restarts=50)
 
 
 def gang(seed: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def gang(seed: int) -> dict[str, Any]:
 class Chaos:
     def __init__(self, cluster: LiveCluster, directory: Path, seed: int) -> None:
         self.cluster, self.directory = cluster, directory
-        self.random = random.Random(seed)
+        self.random, self.model = random.Random(seed), killing.model(directory, STEP_SECONDS)
         self.experiments: dict[int, str] = {}
         """By id: its kind."""
         self.killed: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Chaos:
                 if kind not in kinds:
                     path = self.directory / f"{kind}.yaml"
                     path.write_text(yaml.safe_dump(config(len(self.experiments) + 1)))
-                    self.experiments[self.cluster.json("exp", "create", path, MODEL)["id"]] = kind
+                    self.experiments[self.cluster.json("exp", "create", path, self.model)["id"]] = kind
 
     def kill(self, victim: str) -> None:
         if victim == "worker":
@@ -149,7 +149,7 @@ def run(cluster: LiveCluster, directory: Path, kills: int, seed: int) -> dict[st
 
 
 def main() -> None:
-    arguments = parse(killing.parser(__doc__.split("\n")[0], kills=300), kills=4)
+    arguments = parse(killing.parser(__doc__.split("\n")[0], kills=300), kills=2)
     report = killing.measured(
         lambda cluster, directory: run(cluster, directory, arguments.kills, arguments.seed), arguments.report
     )

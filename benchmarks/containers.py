@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+from embedded_cluster import EmbeddedCluster, directory_for_cluster, model_with, up
 from figures import figure, parse
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -70,6 +70,7 @@ class Cluster(EmbeddedCluster):
             own=True,
         )
         self.steps = self.scratch / "steps.txt"
+        self.with_steps = model_with({"STEPS_FILE": str(self.steps)}, MODEL, directory)
         self.known: set[str] = set()
 
     def train(self, kind: str, trials: int = 1) -> tuple[str, list[tuple[str, str, float]]]:
@@ -78,7 +79,7 @@ class Cluster(EmbeddedCluster):
             self.known.update(self._warm())
         self.steps.write_text("")
         self.steps.chmod(0o666)
-        environment: dict[str, Any] = {"variables": {"STEPS_FILE": str(self.steps)}}
+        environment: dict[str, Any] = {}
         if kind == "container":
             environment |= docker_daemon.environment()
             environment["mounts"] = [*environment["mounts"], {"source": str(self.scratch), "writable": True}]
@@ -92,7 +93,7 @@ class Cluster(EmbeddedCluster):
         }
         path = self.directory / "config.json"
         path.write_text(json.dumps(config))
-        experiment = str(json.loads(self.cli("exp", "create", str(path), str(self.model), "--json"))["id"])
+        experiment = str(json.loads(self.cli("exp", "create", str(path), str(self.with_steps), "--json"))["id"])
         self.cli("exp", "wait", experiment)
         return experiment, [(allocation, what, float(at)) for allocation, what, at in self.words()]
 
@@ -120,15 +121,15 @@ class Cluster(EmbeddedCluster):
     def _warm(self) -> list[str]:
         return [item["Id"] for item in self.daemon.client.containers(filters={"label": "tenuto.warm"})]
 
-    def gaps(self, kind: str, trials: int) -> list[float]:
-        _, lines = self.train(kind, trials)
-        return [after[2] - before[2] for before, after in itertools.pairwise(lines) if before[0] != after[0]]
-
     def containers_made(self, since: float) -> int:
         events = self.daemon.client.events(
             since=since, until=time.time(), filters={"type": "container", "event": "create"}, decode=True
         )
         return sum(1 for _ in events)
+
+
+def gaps_of(lines: list[tuple[str, str, float]]) -> list[float]:
+    return [after[2] - before[2] for before, after in itertools.pairwise(lines) if before[0] != after[0]]
 
 
 def bare_seconds(daemon: Daemon, packages: Path) -> float:
@@ -178,7 +179,7 @@ def cluster_of(daemon: Daemon, is_warm: bool) -> Iterator[Cluster]:
 def warm(daemon: Daemon, rounds: int, experiments: int, trials: int) -> dict[str, object]:
     report: dict[str, object] = {}
     with cluster_of(daemon, True) as cluster:
-        for kind in ("process", "container"):
+        for kind in ("process", "container") if rounds else ("container",):
             cluster.train(kind)  # the first of its kind is cold
         starts: dict[str, list[float]] = {"process": [], "container": []}
         gaps: dict[str, list[float]] = {"process": [], "container": []}
@@ -190,7 +191,10 @@ def warm(daemon: Daemon, rounds: int, experiments: int, trials: int) -> dict[str
             for kind, found in gaps.items():
                 cluster.wait_fresh()
                 begun = time.time()
-                found += cluster.gaps(kind, trials)
+                experiment, lines = cluster.train(kind, trials)
+                found += gaps_of(lines)
+                if not rounds:
+                    starts[kind].append(lines[0][2] - cluster.granted(experiment))
                 if kind == "container":
                     report["containers_made_during_turnover"] = cluster.containers_made(begun)
     report |= summary("start", starts["container"], starts["process"])
@@ -213,10 +217,10 @@ def cold(daemon: Daemon, rounds: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=30, help="of each experiment whose turnover is measured")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=8, help="of starts; 0: those of the experiments whose turnover is measured")
     parser.add_argument("--experiments", type=int, default=3, help="of each kind, whose turnover is measured")
     parser.add_argument("--kinds", nargs="+", choices=("warm", "cold"), default=["warm", "cold"], help="of containers")
-    arguments = parse(parser, trials=2, rounds=1, experiments=1, kinds=["warm"])
+    arguments = parse(parser, trials=2, rounds=0, experiments=1, kinds=["warm"])
     report: dict[str, object] = {}
     if reason := docker_daemon.why_not():
         print(f"not measured: {reason}")  # `make bench` goes on

@@ -16,8 +16,6 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ from uuid import uuid4
 
 import nats
 from figures import figure, parse
+from service_process import start
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
@@ -131,10 +130,6 @@ async def reference(log: PostgresEventLog, bus: nats.NATS, rounds: int) -> dict[
     return {"publish": statistics.median(publishes), "append": statistics.median(appends)}
 
 
-def start(module: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", module], env=environment)
-
-
 async def main(decisions: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
         directory = Path(name)
@@ -147,7 +142,7 @@ async def main(decisions: int, rounds: int) -> None:
             **os.environ, "TENUTO_DATABASE_URL": postgres.url, "TENUTO_NATS_URL": server.url,
             "TENUTO_SHARED_DIRECTORY": name, "TENUTO_LOG_LEVEL": "WARNING",
         }  # fmt: skip
-        processes = [start(module, environment) for module in PROCESSES]
+        processes = [start(["-m", module], environment) for module in PROCESSES]
         try:
             log = await PostgresEventLog.connect(postgres.url)
             bus = await nats.connect(server.url)

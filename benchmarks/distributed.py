@@ -37,6 +37,8 @@ STEPS_SECONDS_MAX = 180.0
 """A busy machine makes fewer rounds, and no longer ones."""
 SKIPPED_STEPS = 20
 """Of each rank: they load and warm up."""
+SIZES = ("RECORDS", "PAUSE_SECONDS")
+"""Variables of the model that small forms set."""
 Lines = list[tuple[str, int, int, float]]
 """(allocation, rank, step, seconds since the epoch)"""
 
@@ -57,7 +59,7 @@ class Cluster(EmbeddedCluster):
                 "entrypoint": entrypoint,
                 "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": batches}},
                 "resources": {"slots_per_trial": 2},
-                "variables": {"STEPS": str(batches)},
+                "variables": {"STEPS": str(batches), **{name: os.environ[name] for name in SIZES if name in os.environ}},
                 **more,
             },
             user=user,
@@ -269,7 +271,11 @@ def main() -> None:
     parser.add_argument("--gangs", type=int, default=20)
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--kill-steps", type=int, default=30, help="from a start to the kill")
-    arguments = parse(parser, rounds=1, steps=4, kills=1, gangs=1, starts=1, kill_steps=2)
+    parser.add_argument("--records", type=int, default=4096, help="of the model's data")
+    parser.add_argument("--pause-seconds", type=float, default=0.0, help="before each step")
+    sizes = {"records": 256, "pause_seconds": 0.02}
+    arguments = parse(parser, rounds=1, steps=4, kills=1, gangs=1, starts=1, kill_steps=2, **sizes)
+    os.environ |= {"RECORDS": str(arguments.records), "PAUSE_SECONDS": str(arguments.pause_seconds)}
     parts = {
         "steps": lambda: steps(arguments.rounds, arguments.steps),
         "start": lambda: start(arguments.starts),

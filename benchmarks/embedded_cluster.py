@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,30 @@ TENUTO = Path(sys.executable).with_name("tenuto")
 WAIT_SECONDS_MAX = 300.0
 POLL_SECONDS = 0.02
 T = TypeVar("T")
+
+
+def command(
+    arguments: Sequence[str | Path], environment: Mapping[str, str], seconds_max: float
+) -> subprocess.CompletedProcess[str]:
+    """`tenuto` to its end. In small forms it is forked from a process that has imported it. Raises subprocess.TimeoutExpired."""
+    words = [*map(str, arguments)]
+    if CLUSTER_VARIABLE in os.environ:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        from tests.support import commands
+
+        return commands.run(words, environment, seconds_max)
+    return subprocess.run(
+        [str(TENUTO), *words], env=environment, capture_output=True, text=True, timeout=seconds_max, check=False
+    )
+
+
+def model_with(variables: Mapping[str, str], model: Path, directory: Path) -> Path:
+    """A copy of one of the benchmarks' models that has these variables from a file. With variables of its own a run would need
+    another warm process, whose import of a framework takes three seconds of a processor."""
+    made = Path(tempfile.mkdtemp(prefix=f"{model.name}-", dir=directory))
+    shutil.copytree(model, made, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (made / "settings.json").write_text(json.dumps(dict(variables)))
+    return made
 
 
 class EmbeddedCluster:
@@ -40,14 +65,7 @@ class EmbeddedCluster:
     def cli(self, *arguments: str, **environment: str) -> str:
         """Raises RuntimeError with what the command said, and where it does not end in time."""
         try:
-            done = subprocess.run(
-                [str(TENUTO), *arguments],
-                env=self.environment | environment,
-                capture_output=True,
-                text=True,
-                timeout=WAIT_SECONDS_MAX,
-                check=False,
-            )
+            done = command(arguments, self.environment | environment, WAIT_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"tenuto {' '.join(arguments)} did not end in {WAIT_SECONDS_MAX:.0f} s") from None
         if done.returncode:
@@ -55,12 +73,12 @@ class EmbeddedCluster:
         return done.stdout
 
     def submit(self, config: dict[str, Any], *, user: str | None = None) -> str:
-        """Returns the experiment's id. The model finds the file `steps` as STEPS_FILE."""
-        variables = {"STEPS_FILE": str(self.steps), **config.pop("variables", {})}
+        """Returns the experiment's id. The model finds the file `steps` as STEPS_FILE, and the `variables` of `config`."""
+        model = model_with({"STEPS_FILE": str(self.steps), **config.pop("variables", {})}, self.model, self.directory)
         path = self.directory / f"config-{config['name']}.yaml"
-        path.write_text(yaml.safe_dump({**config, "environment": {"variables": variables}}))
+        path.write_text(yaml.safe_dump(config))
         names = {"USER": user, "LOGNAME": user} if user is not None else {}
-        return str(json.loads(self.cli("exp", "create", str(path), str(self.model), "--json", **names))["id"])
+        return str(json.loads(self.cli("exp", "create", str(path), str(model), "--json", **names))["id"])
 
     def words(self) -> list[list[str]]:
         """Of each whole line of `steps`."""

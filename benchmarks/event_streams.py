@@ -27,6 +27,7 @@ from types import SimpleNamespace
 
 import httpx
 from figures import figure, parse
+from service_process import ServiceProcess, start
 
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
@@ -89,16 +90,15 @@ class Client:
 class Gateway:
     """A process that serves until it is told to end."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, token: str) -> None:
+    def __init__(self, process: ServiceProcess, port: int, token: str) -> None:
         self.process, self.port, self.token = process, port, token
 
     @staticmethod
     async def start(url: str, directory: Path) -> Gateway:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--serve", url, str(directory), stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        port, token = (await process.stdout.readline()).decode().split()
+        said, says = os.pipe()
+        process = start([__file__, "--serve", url, str(directory)], os.environ, stdout=says)
+        os.close(says)
+        port, token = (await asyncio.to_thread(_first_line, said)).split()
         return Gateway(process, int(port), token)
 
     def cpu_seconds(self) -> float:
@@ -108,6 +108,11 @@ class Gateway:
     def megabytes(self, name: str = "VmRSS") -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) / 1024
+
+
+def _first_line(descriptor: int) -> str:
+    with open(descriptor) as output:
+        return output.readline()
 
 
 async def serve(url: str, directory: Path) -> None:
@@ -179,7 +184,7 @@ async def run(options: argparse.Namespace) -> None:
         finally:
             if gateway is not None:
                 gateway.process.terminate()
-                await gateway.process.wait()
+                gateway.process.wait()
             await server.stop()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from embedded_cluster import CLUSTER_VARIABLE
+from embedded_cluster import CLUSTER_VARIABLE, model_with
 from figures import figure
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,8 +28,12 @@ RECORD_SECONDS_MAX = 6 * 3600.0
 """To take every decision of a long run again, or to verify its log."""
 
 
-def search(seed: int, trials: int, step_seconds: float, max_restarts: int) -> dict[str, Any]:
-    """ASHA (promotion) with two trials at once and a checkpoint at each rung."""
+def model(directory: Path, step_seconds: float) -> Path:
+    return model_with({"CHECKPOINTS": "1", "STEP_SECONDS": str(step_seconds)}, MODEL, directory)
+
+
+def search(seed: int, trials: int, max_restarts: int) -> dict[str, Any]:
+    """ASHA (promotion) with two trials at once and, with `model`, a checkpoint at each rung."""
     return {
         "name": "search",
         "entrypoint": "train.py",
@@ -43,7 +47,6 @@ def search(seed: int, trials: int, step_seconds: float, max_restarts: int) -> di
             "divisor": 4,
             "max_rungs": 4,
         },
-        "environment": {"variables": {"CHECKPOINTS": "1", "STEP_SECONDS": str(step_seconds)}},
         "max_restarts": max_restarts,
         "reproducibility": {"experiment_seed": seed},
     }

@@ -242,13 +242,13 @@ async def mlflow(python: str, world: ReportWorld) -> AsyncIterator[Mlflow]:
         process.wait(30)
 
 
-async def run_ingest(python: str | None, rounds: int, ours_points: int, theirs_points: int) -> None:
+async def run_ingest(python: str | None, rounds: int, ours_points: int, theirs_points: int, warm_up_points: int) -> None:
     async with report_world() as world, contextlib.AsyncExitStack() as stack:
         peer = await stack.enter_async_context(mlflow(python, world)) if python else None
         with world.tracker():
             await world.tracker_is_up()
             ours = Ours(world)
-            await ours.ingest(WARM_UP_POINTS)
+            await ours.ingest(warm_up_points)
             if peer is not None:
                 await peer.ingest(2_000)
             rates: list[float] = []
@@ -271,7 +271,7 @@ async def run_ingest(python: str | None, rounds: int, ours_points: int, theirs_p
                 figure("ingest", own, "points/s")
             owner = await asyncpg.connect(world.postgres.owner_url)
             stored = await owner.fetchval("SELECT sum(points) FROM trial_metric_chunks")
-            assert stored == WARM_UP_POINTS + rounds * ours_points
+            assert stored == warm_up_points + rounds * ours_points
             await owner.execute("VACUUM FULL trial_metric_chunks")
             size = await owner.fetchval("SELECT pg_total_relation_size('trial_metric_chunks')")
             print(f"ours: {size / stored:.1f} bytes a point of double precision (raw pairs of float64: 16)")
@@ -293,8 +293,9 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=["pictures", "ingest"])
     parser.add_argument("--many", type=int, default=MANY, help="points of the one trial")
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"of {EACH:,} points")
-    options = parse(parser, requests=8, rounds=1, points=1_000, mlflow_points=1_000, many=10_000, trials=3)
+    parser.add_argument("--warm-up-points", type=int, default=WARM_UP_POINTS, help="of ours, before the first round")
+    options = parse(parser, warm_up_points=1_000, requests=8, rounds=1, points=1_000, mlflow_points=1_000, many=10_000, trials=3)
     if options.only != "ingest":
         asyncio.run(run_pictures(options.requests, options.many, options.trials))
     if options.only != "pictures":
-        asyncio.run(run_ingest(options.mlflow, options.rounds, options.points, options.mlflow_points))
+        asyncio.run(run_ingest(options.mlflow, options.rounds, options.points, options.mlflow_points, options.warm_up_points))

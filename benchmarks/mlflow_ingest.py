@@ -158,7 +158,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="Of each client, in each repetition.")
     parser.add_argument("--client", action="store_true", help="By MLflow's own client, and each value by itself, too.")
-    options = parse(parser, repeats=1, batches=1)
+    parser.add_argument("--values", type=int, default=1_000, help="Of a large batch.")
+    options = parse(parser, repeats=1, batches=1, values=50)
     with directory_for_cluster() as directory, contextlib.ExitStack() as stack:
         # One script in a loop logs more than a hundred single values a second, which the door would have wait.
         cluster = EmbeddedCluster(
@@ -175,7 +176,7 @@ def main() -> None:
 
 
 def measure(servers: list[Server], options: argparse.Namespace) -> None:
-    for clients, values in ((1, 1_000), (4, 1_000), (1, 10)):
+    for clients, values in ((1, options.values), (4, options.values), (1, 10)):
         for server in servers:
             server.rate(1, 1, values, by_client=options.client)
 

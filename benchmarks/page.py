@@ -176,20 +176,20 @@ def spread(taken: list[float]) -> str:
     return f"median {ordered[len(ordered) // 2]:.0f}, p95 {ordered[int(0.95 * (len(ordered) - 1))]:.0f} ms"
 
 
-def look_whole(driver: Driver, trials: int) -> None:
+def look_whole(driver: Driver, trials: int, moves: int) -> None:
     page = driver.page
     seen = driver.open("/experiments/2?tab=curves", {"paint": "h1, h2", "curves": '[aria-label^="Curves of"] canvas'})
     told(f"{trials:,} trials: first meaningful paint", f"{seen['paint']:.0f} ms", "1,500 ms")
     told("validation curves shown", f"{seen['curves']:.0f} ms", "2,500 ms")
     told("JavaScript of the first page, gzip", f"{driver.script_kilobytes():.0f} KB", "350 KB")
-    told("a pointer over the validation curves", spread(driver.hover(".u-over")), "50 ms")
+    told("a pointer over the validation curves", spread(driver.hover(".u-over", moves)), "50 ms")
     address = "/experiments/2?tab=curves&metric=training%2Floss"
     seen = driver.open(address, {"curves": '[aria-label^="Curves of"] canvas'})
     told("training curves shown, 1,000 points each", f"{seen['curves']:.0f} ms", "2,500 ms")
-    told("a pointer over the training curves", spread(driver.hover(".u-over")), "50 ms")
+    told("a pointer over the training curves", spread(driver.hover(".u-over", moves)), "50 ms")
     told("heap", f"{driver.heap_megabytes():.0f} MB", "250 MB")
     driver.open("/experiments/2?tab=hyperparameters", {"lines": 'canvas[aria-label^="Parallel"]'})
-    told("brushing parallel coordinates", spread(driver.brush()), "50 ms")
+    told("brushing parallel coordinates", spread(driver.brush(moves // 3)), "50 ms")
     page.goto("about:blank")
 
 
@@ -224,7 +224,8 @@ async def main() -> None:
     parser.add_argument("--live", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--only", nargs="*", choices=("whole", "many", "live"), default=("whole", "many", "live"))
-    sizes = parse(parser, trials=8, many=12, live=2, seconds=0.5, only=["whole"])
+    parser.add_argument("--moves", type=int, default=60, help="of the pointer over curves; a brush makes a third")
+    sizes = parse(parser, trials=4, many=6, live=1, seconds=0.5, only=["whole"], moves=3)
     with tempfile.TemporaryDirectory() as directory:
         server = PostgresServer(Path(directory) / "postgres")
         await server.start()
@@ -249,7 +250,7 @@ async def look(world: World, pool: asyncpg.Pool, sizes: argparse.Namespace, even
     with ThreadPoolExecutor(1) as thread:
         driver = await loop.run_in_executor(thread, Driver.start, f"http://127.0.0.1:{world.service.port}")
         if "whole" in sizes.only:
-            await loop.run_in_executor(thread, look_whole, driver, sizes.trials)
+            await loop.run_in_executor(thread, look_whole, driver, sizes.trials, sizes.moves)
         if "many" in sizes.only:
             await loop.run_in_executor(thread, look_many, driver, sizes.many, events)
         if "live" in sizes.only:

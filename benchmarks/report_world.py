@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +14,7 @@ from uuid import uuid4
 
 import psutil
 from nats.aio.client import Client
+from service_process import start
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
@@ -115,8 +114,7 @@ class World:
             "TENUTO_SHARED_DIRECTORY": str(self.directory),
             "TENUTO_LOG_LEVEL": "WARNING",
         }
-        commands = [[sys.executable, "-m", module] for module in ("tenuto.kernel.relay", "tenuto.services.tracker")]
-        processes = [subprocess.Popen(command, env=environment) for command in commands]
+        processes = [start(["-m", module], environment) for module in ("tenuto.kernel.relay", "tenuto.services.tracker")]
         try:
             yield psutil.Process(processes[1].pid)
         finally:

@@ -254,4 +254,4 @@ if __name__ == "__main__":
     parser.add_argument("--hogs", type=int, default=0)
     parser.add_argument("--reports", type=int, default=REPORTS, help="that stand in the stream")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of `left`")
-    asyncio.run(main(parse(parser, part=["checkpoints", "beside"], seconds=0.4, reports=200, repetitions=300)))
+    asyncio.run(main(parse(parser, part=["checkpoints", "beside"], seconds=0.2, reports=50, repetitions=300)))

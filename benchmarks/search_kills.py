@@ -21,7 +21,6 @@ from typing import Any
 import killing
 import yaml
 from figures import parse
-from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tenuto.client import ClientError
@@ -30,6 +29,7 @@ from tests.support.live_cluster import LiveCluster
 VICTIMS = (
     ["worker"] * 6 + ["agent"] * 2 + ["searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "nats", "postgres"]
 )
+STEP_SECONDS = 0.005
 EVENTS_EACH_TRIAL = 12
 """About so many facts a trial leaves: the kills are spread over them."""
 WAIT_SECONDS_MAX = 6 * 3600.0
@@ -42,12 +42,13 @@ QUIET_SECONDS = 20.0
 
 def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: int) -> dict[str, Any]:
     path = directory / "config.yaml"
-    path.write_text(yaml.safe_dump(killing.search(seed, trials, step_seconds=0.005, max_restarts=20)))
+    model = killing.model(directory, STEP_SECONDS)
+    path.write_text(yaml.safe_dump(killing.search(seed, trials, max_restarts=20)))
     rng = random.Random(seed)
     if not killing.is_shared():
         cluster.up()
     began = time.monotonic()
-    experiment = str(cluster.json("exp", "create", path, MODEL)["id"])
+    experiment = str(cluster.json("exp", "create", path, model)["id"])
     killed: Counter[str] = Counter()
     progress = Progress(cluster, experiment, trials, began)
     head = cluster.wait_events(int(cluster.client().get("/status")["head"]), 5)

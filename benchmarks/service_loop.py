@@ -19,7 +19,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from uuid import UUID, uuid4
 
 from figures import figure, parse
 from nats.aio.client import Client
+from service_process import start
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
@@ -140,16 +140,16 @@ async def measure(postgres: PostgresServer, server: NatsServer, arguments: argpa
     bus = await bus_module.connect(Settings(nats_url=server.url), "bench")
     answers = Answers(StreamFeed(log, bus))
     hearing = asyncio.create_task(answers.run(0))
-    await throughput(log, answers, WARM_UP_EVENTS)
+    await throughput(log, answers, arguments.warm_up_events)
     rounds = [await throughput(log, answers, arguments.events) for _ in range(arguments.rounds)]
     slow = await latencies(log, answers, arguments.rate, arguments.seconds)
     hearing.cancel()
     begun = time.perf_counter()
     await append_all(log, new_inputs(arguments.events))
     append_seconds = time.perf_counter() - begun
-    single = await median_seconds(200, lambda: log.append(Append(new_inputs(1))))
+    single = await median_seconds(arguments.references, lambda: log.append(Append(new_inputs(1))))
     js = bus.jetstream()
-    publish = await median_seconds(200, lambda: js.publish(subjects.ingress("launcher", "reference"), b"{}"))
+    publish = await median_seconds(arguments.references, lambda: js.publish(subjects.ingress("launcher", "reference"), b"{}"))
     await bus_module.close(bus)
     await log.close()
     p50, p99 = slow[len(slow) // 2], slow[int(len(slow) * 0.99)]
@@ -198,8 +198,7 @@ async def main(arguments: argparse.Namespace) -> None:
                 "TENUTO_NATS_URL": server.url,
                 "TENUTO_LOG_LEVEL": "WARNING",
             }
-            commands = [[sys.executable, "-m", "tenuto.kernel.relay"], [sys.executable, __file__, "--service"]]
-            processes = [subprocess.Popen(command, env=environment) for command in commands]  # noqa: ASYNC220
+            processes = [start(command, environment) for command in (["-m", "tenuto.kernel.relay"], [__file__, "--service"])]
             try:
                 print(json.dumps(await measure(postgres, server, arguments), indent=1))
             finally:
@@ -216,7 +215,9 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=1_000, help="inputs per second while latency is measured")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--service", action="store_true", help=argparse.SUPPRESS)
-    given = parse(parser, events=200, rounds=1, rate=100, seconds=0.5)
+    parser.add_argument("--warm-up-events", type=int, default=WARM_UP_EVENTS)
+    parser.add_argument("--references", type=int, default=200, help="single appends and publishes")
+    given = parse(parser, events=100, rounds=1, rate=100, seconds=0.3, warm_up_events=20, references=10)
     if given.service:
         run_service("tally", build)
     else:

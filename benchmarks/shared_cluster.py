@@ -21,7 +21,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,13 +28,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import CLUSTER_VARIABLE
+from embedded_cluster import CLUSTER_VARIABLE, command, model_with
 from figures import figure, parse
 
 from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
 
-TENUTO = Path(sys.executable).with_name("tenuto")
 MODEL = Path(__file__).parents[1] / "examples" / "digits"
 SLOW_MODEL = Path(__file__).with_name("models") / "turnover"
 USERS = ("ada", "bob", "eve")
@@ -45,7 +43,7 @@ AGENT_SLOTS = 2
 COMPARED = ("model.safetensors", "state.pt")
 STEP_SECONDS_MAX = 600.0
 """For whatever is waited for; on two cores eight processes start slowly."""
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 
 
 class Show:
@@ -58,30 +56,37 @@ class Show:
         for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
             self.environment.pop(name, None)
         self.directory, self.tokens, self.started = directory, dict[str, str](), time.monotonic()
-        self.model, self.agents = (SLOW_MODEL, 2) if slow else (MODEL, 4)
+        self.model, self.agents = MODEL, 2 if slow else 4
         self.users = SLOW_USERS if slow else USERS
         self.slots = self.agents * AGENT_SLOTS
         self.slow_while = directory / "slow"
         """Steps are slow while this file exists, if they are so at all."""
         self.slow_while.touch()
+        self.after = 0
+        """Position of the record's end when the story began."""
+        self._client: Client | None = None
+        self._events: list[Event] = []
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
 
     def tenuto(self, *arguments: str | Path, user: str = "") -> str:
         environment = self.environment | ({"TENUTO_TOKEN": self.tokens[user]} if user else {})
-        done = subprocess.run(
-            [TENUTO, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=STEP_SECONDS_MAX, check=False
-        )
+        done = command(arguments, environment, STEP_SECONDS_MAX)
         if done.returncode:
             raise SystemExit(f"tenuto {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def client(self) -> Client:
-        return Client(Target.find(str(self.root), None))
+        if self._client is None:
+            self._client = Client(Target.find(str(self.root), None))
+        return self._client
 
     def events(self) -> list[Event]:
-        return [decode_event(line) for line in self.client().event_bodies()]
+        """Of the record since `shared` began. An event never changes, so none is read twice."""
+        read = self._events[-1].position if self._events else self.after
+        self._events += [decode_event(line) for line in self.client().event_bodies(read)]
+        return [*self._events]
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         limit = time.monotonic() + STEP_SECONDS_MAX
@@ -132,15 +137,18 @@ def gang(slots: int, batches: int) -> dict[str, Any]:
     return config
 
 
-def slow(config: dict[str, Any], step_seconds: float, show: Show) -> dict[str, Any]:
-    """The same for the model whose steps cost nothing."""
+def slow_model(step_seconds: float, show: Show) -> Path:
     steps, slow_while = show.directory / "steps.txt", show.slow_while
     variables = {"STEP_SECONDS": str(step_seconds), "SLOW_WHILE": str(slow_while), "STEPS_FILE": str(steps)}
+    return model_with(variables, SLOW_MODEL, show.directory)
+
+
+def slow(config: dict[str, Any]) -> dict[str, Any]:
+    """The same for the model whose steps cost nothing."""
     rate = config["hyperparameters"]["learning_rate"]
     searcher = config["searcher"] | {"metric": "loss", "smaller_is_better": True}
     return config | {
         "entrypoint": "model_def:TurnoverTrial", "hyperparameters": {"learning_rate": rate}, "searcher": searcher,
-        "environment": {"variables": variables},
     }  # fmt: skip
 
 
@@ -192,6 +200,7 @@ def cluster(show: Show) -> Iterator[None]:
     if not show.runs_already:
         show.tenuto("up", "--detach", "--agents", str(show.agents), "--cpu-slots", str(AGENT_SLOTS))
     try:
+        show.after = int(show.client().get("/status")["head"])
         there = f"{show.agents} agents of {AGENT_SLOTS} slots are there"
         show.until(there, lambda: len(show.client().get("/agents")) == show.agents)
         for user in show.users:
@@ -209,13 +218,14 @@ def main() -> None:
     parser.add_argument("--gang-batches", type=int, default=200)
     parser.add_argument("--picture", default="", help="draw slots by time here")
     parser.add_argument("--step-seconds", type=float, default=0.0, help="train the model whose steps cost nothing")
-    given = parse(parser, trials=2, batches=200, gang_batches=200, step_seconds=1.0)
+    given = parse(parser, trials=2, batches=60, gang_batches=60, step_seconds=3.0)
     directory = Path(tempfile.mkdtemp(prefix="tenuto-shared-"))
     show = Show(directory, given.step_seconds > 0)
     configs = [search(user, seed, given.trials, given.batches) for seed, user in enumerate(show.users, 1)]
     configs.append(gang(show.slots if given.step_seconds else 6, given.gang_batches))
     if given.step_seconds:
-        configs = [slow(config, given.step_seconds, show) for config in configs]
+        configs = [slow(config) for config in configs]
+        show.model = slow_model(given.step_seconds, show)
     try:
         with cluster(show):
             disturbed = shared(show, configs)

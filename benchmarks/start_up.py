@@ -73,21 +73,28 @@ def _memory(pid: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = figures.parse(parser, rounds=1)
-    found: dict[str, list[Start]] = {way: [] for way in WAYS}
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    arguments = figures.parse(parser, rounds=1, ways=["forked"])
+    found: dict[str, list[Start]] = {way: [] for way in arguments.ways}
     with directory_for_cluster() as directory:
         cluster = EmbeddedCluster(directory, directory, {"TENUTO_WARM_ENVIRONMENTS_MAX": "0"})
-        start(cluster, "1")
+        if not arguments.small:
+            start(cluster, "1")  # makes and compiles what is made and compiled once
         for _ in range(arguments.rounds):
-            for way, preload in WAYS.items():
-                found[way].append(start(cluster, preload))
+            for way, starts in found.items():
+                starts.append(start(cluster, WAYS[way]))
     report: dict[str, object] = {"load": round(os.getloadavg()[0], 1)}
     for field in Start._fields:
         of = {way: [getattr(item, field) for item in items] for way, items in found.items()}
         report |= {f"{field}_{way}": f"{statistics.median(values):.2f} (least {min(values):.2f})" for way, values in of.items()}
-        forked, interpreters = statistics.median(of["forked"]), statistics.median(of["interpreters"])
-        report[f"{field}_ratio"] = round(interpreters / forked, 2)
+        medians = {way: statistics.median(values) for way, values in of.items()}
         name, _, unit = field.partition("_")
+        if len(medians) < len(WAYS):
+            [(way, own)] = medians.items()
+            figures.figure(f"{name}, {way}", own, unit)
+            continue
+        forked, interpreters = medians["forked"], medians["interpreters"]
+        report[f"{field}_ratio"] = round(interpreters / forked, 2)
         figures.figure(name, forked, unit, beside="interpreters of their own", of=interpreters, bar=BARS[name])
     print(json.dumps(report, indent=1))
 

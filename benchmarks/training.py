@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="per block; a multiple of 10")
     parser.add_argument("--loader-workers", type=int, default=0)
     options = parse(parser, step_ms=0.1, pairs=2)
-    if any(os.environ.get(name) != value for name, value in SETTINGS.items()):
+    if not options.small and any(os.environ.get(name) != value for name, value in SETTINGS.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **SETTINGS})
     torch.set_num_threads(1)
     width = choose_width(options.step_ms, options.loader_workers)

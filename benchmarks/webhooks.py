@@ -23,7 +23,6 @@ import shutil
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from typing import Any
 import httpx
 from aiohttp import web
 from figures import figure, parse
+from service_process import ServiceProcess, start
 from standardwebhooks import Webhook
 
 from tenuto.embedded.postgres import PostgresServer
@@ -84,12 +84,11 @@ class Receivers:
 class Gateway:
     def __init__(self, environment: dict[str, str], url: str) -> None:
         self._environment, self._url = environment, url
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ServiceProcess | None = None
         self.times: list[float] = []
 
     async def start(self) -> None:
-        command = [sys.executable, __file__, "--gateway"]
-        self.process = subprocess.Popen(command, env=self._environment)  # noqa: ASYNC220 - a moment, and nothing else goes on
+        self.process = start([__file__, "--gateway"], self._environment)
         async with httpx.AsyncClient() as http:
             while True:
                 try:

@@ -26,7 +26,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from embedded_cluster import CLUSTER_VARIABLE
+from embedded_cluster import CLUSTER_VARIABLE, model_with
 from figures import FILE_VARIABLE, figure, parse
 
 from tenuto.embedded.postgres import PostgresServer
@@ -65,16 +65,16 @@ def tenuto(trials: int, mode: str) -> dict[str, Any]:
                         "divisor": 4,
                         "max_rungs": 4,
                     },
-                    "environment": {"variables": {"CHECKPOINTS": "1" if mode == "promotion" else "0"}},
                 }
             )
         )
+        model = model_with({"CHECKPOINTS": "1" if mode == "promotion" else "0"}, MODEL, Path(name))
         began = time.monotonic()
         try:
             if not running:
                 cluster.up()
             ready = time.monotonic()
-            experiment = str(cluster.json("exp", "create", config, MODEL)["id"])
+            experiment = str(cluster.json("exp", "create", config, model)["id"])
             cluster.cli("exp", "wait", experiment, seconds_max=WAIT_SECONDS_MAX)
             ended = time.monotonic()
         finally:
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--slow-trials", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=list(PERSISTS), default=list(PERSISTS))
-    arguments = parse(parser, trials=2, slow_trials=2)
+    arguments = parse(parser, trials=2, slow_trials=2, only=["tenuto asha"])
     rates: dict[str, float] = {}
     print("| | trials | trials/s | before the search | what is on disk meanwhile |\n|---|---:|---:|---:|---|", flush=True)
     for name in [name for name in arguments.only if arguments.peers or name.startswith("tenuto")]:

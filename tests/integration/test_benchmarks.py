@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
-from tests.support import browser, docker_daemon
+from tests.support import browser, commands, docker_daemon
 from tests.support.forked_programs import ForkedPrograms
 from tests.support.live_cluster import LiveCluster
 
@@ -37,7 +37,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "shared_cluster": (), "start_up": (), "training": (), "turnover": (), "webhooks": (),
     "curves/surrogate": ("--out", "{tmp}/surrogate.npz"), "curves/table": ("{tmp}/table.csv", "{tmp}/config.yaml"),
     "curves/train": ("--out", "{tmp}/curves.npz"),
-    "peers/curves_ours": ("--out", "{tmp}/ours.npz"), "peers/curves_peers": ("{ours}",), "peers/curves_rules": (),
+    "peers/curves_ours": ("--out", "{ours}"), "peers/curves_peers": ("{ours}",), "peers/curves_rules": (),
     "peers/rate_peers": ("optuna", "--url", "sqlite:///{tmp}/optuna.db"), "peers/trials_per_second": (),
 }  # fmt: skip
 """Arguments of the small form, besides --small. Without their peers (the extra `bench`, peers/requirements.txt, an MLflow server)
@@ -101,7 +101,7 @@ class SharedCluster:
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[ForkedPrograms]:
-    with ForkedPrograms() as found:
+    with ForkedPrograms(inherited=[commands.door().fileno()]) as found:
         yield found
 
 
@@ -122,9 +122,12 @@ def run(forked: ForkedPrograms, cluster: SharedCluster, tmp_path: Path) -> Run:
     figures, log = tmp_path / "figures.jsonl", tmp_path / "output.log"
 
     def run(name: str, *arguments: str) -> list[dict[str, Any]]:
+        if name not in ON_A_CLUSTER:
+            cluster.end()  # which costs processor time while it waits
         environment = {**os.environ, FIGURES: str(figures)}
         if name in ON_A_CLUSTER:
             environment[CLUSTER] = str(cluster.directory())
+            environment[commands.DOOR_VARIABLE] = str(commands.door().fileno())
         program = BENCHMARKS / f"{name}.py"
         ended = forked.run(program, arguments, environment, tmp_path, log, seconds_max=PROGRAM_SECONDS_MAX)
         output = log.read_text(errors="replace")
@@ -143,6 +146,12 @@ def _last(output: str) -> str:
     return "\n".join(output.splitlines()[-LAST_LINES:])
 
 
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What curves_ours writes and curves_peers reads: made once."""
+    return tmp_path_factory.mktemp("curves") / "ours.npz"
+
+
 def test_every_program_has_its_small_form_here() -> None:
     missing, gone = set(programs()) - PROGRAMS.keys(), PROGRAMS.keys() - set(programs())
     assert not missing, f"add these to PROGRAMS, with the arguments of their small form: {sorted(missing)}"
@@ -157,16 +166,21 @@ MARKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in programs() if name in PROGRAMS])
-def test_benchmark(name: str, run: Run, tmp_path: Path) -> None:
-    places = {"tmp": tmp_path, "ours": tmp_path / "ours.npz", "determined": tmp_path / "determined"}
+def in_turn() -> list[str]:
+    """Those that share a cluster first."""
+    return sorted(PROGRAMS.keys() & set(programs()), key=lambda name: (name not in ON_A_CLUSTER, name))
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in in_turn()])
+def test_benchmark(name: str, run: Run, tmp_path: Path, ours: Path) -> None:
+    places = {"tmp": tmp_path, "ours": ours, "determined": tmp_path / "determined"}
     if reason := NOT_INSTALLED.get(name, lambda: "")():
         run(name, "--help")
         pytest.skip(reason)
     if "{determined}" in PROGRAMS[name]:
         places["determined"].mkdir()
         (places["determined"] / "const.yaml").write_text(DETERMINED)
-    if "{ours}" in PROGRAMS[name]:
+    if name == "peers/curves_peers" and not ours.exists():
         run("peers/curves_ours", "--small", "--out", str(places["ours"]))
     figures = run(name, *(argument.format(**places) for argument in PROGRAMS[name]), "--small")
     mine = [figure for figure in figures if figure["benchmark"] == name]
@@ -199,6 +213,35 @@ def test_program_that_hangs_is_ended_with_all_that_it_started(forked: ForkedProg
     ended = forked.run(program, [], os.environ, tmp_path, log, seconds_max=2.0, leave_seconds_max=0.5)
     assert ended.too_long
     assert not psutil.pid_exists(int(log.read_text()))
+
+
+def test_service_that_a_program_starts_is_a_process_like_any_other(forked: ForkedPrograms, tmp_path: Path) -> None:
+    program, service, log = tmp_path / "starts.py", tmp_path / "service.py", tmp_path / "log"
+    service.write_text(
+        "import os, signal, sys\n"
+        "print(sys.argv[1], os.environ['WORD'], 'torch' in sys.modules, flush=True)\n"
+        "signal.pause() if sys.argv[1] == 'stays' else sys.exit(3)\n"
+    )
+    program.write_text(
+        f"import os, sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n"
+        "from service_process import start\n"
+        f"service, environment = {str(service)!r}, dict(os.environ, WORD='here')\n"
+        "said, says = os.pipe()\n"
+        "ends, stays = (start([service, what], environment, stdout=says) for what in ('ends', 'stays'))\n"
+        "os.close(says)\n"
+        "print('ends with', ends.wait(), ends.poll())\n"
+        "stays.terminate()\n"
+        "print('stays until', stays.wait(60.0), stays.poll())\n"
+        "print(*sorted(open(said).read().splitlines()), sep='\\n')\n"
+        "os.environ.pop('BENCH_FORKS')\n"
+        "print('alone', start([service, 'ends'], environment).wait())\n"
+    )
+    ended = forked.run(program, [], os.environ, tmp_path, log, seconds_max=60.0)
+    text = log.read_text()
+    assert ended.code == 0, text
+    assert text.splitlines() == [
+        "ends with 3 3", "stays until -15 -15", "ends here True", "stays here True", "ends here False", "alone 3",
+    ], "forked, it ends as an interpreter of its own does"  # fmt: skip
 
 
 def test_program_that_fails_says_so(forked: ForkedPrograms, tmp_path: Path) -> None:

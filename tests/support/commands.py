@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ SERVER = Path(__file__).with_name("command_server.py")
 _lock = threading.Lock()
 _server: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
 """The door of this process's server, and the server. It ends when the door is closed, at the latest with this process."""
+DOOR_VARIABLE = "TEST_COMMANDS_DOOR"
+"""Descriptor of another process's door, which this one has inherited and uses instead of a server of its own."""
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], seconds_max: float) -> subprocess.CompletedProcess[str]:
@@ -28,7 +31,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], seconds_max: f
     try:
         request = {"arguments": [*arguments], "environment": {**environment}, "directory": os.getcwd()}
         with theirs:
-            socket.send_fds(_door(), [json.dumps(request).encode()], [*said, theirs.fileno()])
+            socket.send_fds(door(), [json.dumps(request).encode()], [*said, theirs.fileno()])
         code = _code(mine, arguments, seconds_max)
         out, err = (_text(descriptor) for descriptor in said)
     finally:
@@ -65,8 +68,11 @@ def _text(descriptor: int) -> str:
         return file.read()
 
 
-def _door() -> socket.socket:
+def door() -> socket.socket:
+    """Where commands are asked for. A process that inherits it, and finds its number in DOOR_VARIABLE, asks there, too."""
     global _server
+    if (inherited := os.environ.get(DOOR_VARIABLE)) is not None:
+        return _inherited(int(inherited))
     with _lock:
         if _server is None:
             atexit.register(close)
@@ -80,3 +86,8 @@ def _door() -> socket.socket:
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
                 )  # fmt: skip
         return _server[0]
+
+
+@functools.cache
+def _inherited(number: int) -> socket.socket:
+    return socket.socket(fileno=number)

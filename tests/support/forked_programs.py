@@ -1,6 +1,6 @@
 """Programs run one after the other, each forked from a process that has imported what most of them import: a second or two of a
 processor less for each. Otherwise like `python PROGRAM ARGUMENTS`: a process and a session of its own, its folder first on the
-path.
+path. What they start as services (benchmarks/service_process.py) is forked here, too.
 
     with ForkedPrograms() as programs:
         ended = programs.run(path, ["--small"], environment, cwd, log, seconds_max=60)
@@ -8,29 +8,42 @@ path.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import psutil
 
-PRELOADED = ("torch", "asyncpg", "httpx", "nats", "numpy", "yaml", "tenuto.client", "tenuto.services.gateway.app")
+PRELOADED = (
+    *("torch", "asyncpg", "httpx", "nats", "numpy", "yaml", "tenuto.client", "tenuto.kernel.relay"),
+    *(f"tenuto.services.{name}.app" for name in ("gateway", "searcher", "tracker")),
+)
 """No module of the tests: a program that does not add the top folder to its path must not find them here."""
+PRELOADED_IF_THERE = ("torch._dynamo", "scipy.stats", "optuna")
+"""Every torch optimizer imports the first, which takes a second and a half."""
 LEAVE_SECONDS_MAX = 20.0
 """For a program that takes too long to stop its servers, once it is interrupted."""
 PR_SET_CHILD_SUBREAPER = 36
+FORKS_VARIABLE = "BENCH_FORKS"
+"""As benchmarks/service_process.py has it."""
+REQUEST_BYTES_MAX = 200_000
+"""Arguments and environment of a service: as much as one message of such a socket may hold."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,15 @@ class Ended:
 
 
 class ForkedPrograms:
+    """`inherited`: descriptors that programs find under the same numbers."""
+
+    def __init__(self, inherited: Sequence[int] = ()) -> None:
+        self._inherited = tuple(inherited)
+
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=self._inherited
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,41 +97,140 @@ def serve() -> None:
     """In the process that forks."""
     for name in PRELOADED:
         importlib.import_module(name)
+    for name in PRELOADED_IF_THERE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # servers of a killed program become children of this process
     sys.path.pop(0)  # the folder of this file
+    services = Services()
+    gc.collect()
+    gc.freeze()  # forks share the memory of what was imported
     while line := os.read(0, 1 << 20):
         job = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            become(job)
-            return
-        os.write(1, json.dumps(ended(pid, job["seconds_max"], job["leave_seconds_max"])).encode() + b"\n")
+            leave(to_its_end(become_program, job, services.leave()))
+        found = ended(pid, job["seconds_max"], job["leave_seconds_max"], services)
+        os.write(1, json.dumps(found).encode() + b"\n")
     kill_all()
 
 
-def become(job: dict[str, Any]) -> None:
+class Services:
+    """Forks what a program asks for, and tells it how that ended."""
+
+    def __init__(self) -> None:
+        self.door, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.running: dict[int, tuple[int, socket.socket]] = {}
+        """By the descriptor that says when a service has ended: its id, and where that is told."""
+
+    def leave(self) -> int:
+        """In a program: only the socket where it asks is kept, whose number is returned."""
+        self._close()
+        return os.dup(self._theirs.detach())
+
+    def fork(self) -> None:
+        request, (out, err, number), _, _ = socket.recv_fds(self.door, REQUEST_BYTES_MAX, 3)
+        answers = socket.socket(fileno=number)
+        pid = os.fork()
+        if pid == 0:
+            self._close()
+            self._theirs.close()
+            answers.close()
+            leave(to_its_end(become_service, json.loads(request), out, err))
+        os.close(out)
+        os.close(err)
+        self.running[os.pidfd_open(pid)] = pid, answers
+        answers.send(str(pid).encode())
+
+    def ended(self, handle: int) -> None:
+        pid, answers = self.running.pop(handle)
+        os.close(handle)
+        with answers, contextlib.suppress(OSError):  # whoever asked waits no more
+            answers.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+
+    def _close(self) -> None:
+        self.door.close()
+        for handle, (_, answers) in self.running.items():
+            os.close(handle)
+            answers.close()
+        self.running.clear()
+
+
+def become_program(job: dict[str, Any], forks: int) -> None:
     os.setsid()
     with open(job["log"], "wb") as log, open(os.devnull, "rb") as nothing:
         for number, file in enumerate((nothing, log, log)):
             os.dup2(file.fileno(), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(job["cwd"])
+    os.set_inheritable(forks, True)
+    become([job["program"], *job["arguments"]], job["environment"] | {FORKS_VARIABLE: str(forks)}, job["cwd"])
+
+
+def become_service(job: dict[str, Any], out: int, err: int) -> None:
+    for descriptor, number in ((out, 1), (err, 2)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    become(job["arguments"], job["environment"], job["cwd"])
+
+
+def become(arguments: list[str], environment: dict[str, str], cwd: str) -> None:
+    """What `python ARGUMENTS` is."""
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(job["environment"])
-    sys.argv = [job["program"], *job["arguments"]]
-    sys.path.insert(0, str(Path(job["program"]).parent))
-    runpy.run_path(job["program"], run_name="__main__")
+    os.environ.update(environment)
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, cwd)
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).parent))
+    runpy.run_path(arguments[0], run_name="__main__")
 
 
-def ended(pid: int, seconds_max: float, leave_seconds_max: float) -> dict[str, Any]:
-    handle = os.pidfd_open(pid)
-    poller = select.poll()
-    poller.register(handle, select.POLLIN)
-    too_long = not poller.poll(seconds_max * 1000)
-    if too_long:
-        os.kill(pid, signal.SIGINT)
-        if not poller.poll(leave_seconds_max * 1000):
-            os.kill(pid, signal.SIGKILL)
+def to_its_end(run: Callable[..., None], *arguments: Any) -> int:
+    """Its exit status, as the interpreter gives it."""
+    try:
+        run(*arguments)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            return end.code
+        if end.code is not None:
+            print(end.code, file=sys.stderr)
+        return int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """Ends this process after what its threads and its libraries do at the end, without taking apart all that was imported: that
+    takes one or two seconds of a processor."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def ended(pid: int, seconds_max: float, leave_seconds_max: float, services: Services) -> dict[str, Any]:
+    handle, deadline, too_long = os.pidfd_open(pid), time.monotonic() + seconds_max, False
+    while True:
+        waits = [handle, services.door, *services.running]
+        ready, _, _ = select.select(waits, [], [], max(0.0, deadline - time.monotonic()))
+        for one in ready:
+            if one is services.door:
+                services.fork()
+            elif one in services.running:
+                services.ended(one)
+        if handle in ready:
+            break
+        if time.monotonic() >= deadline:
+            os.kill(pid, signal.SIGKILL if too_long else signal.SIGINT)
+            too_long, deadline = True, time.monotonic() + leave_seconds_max
     _, status, used = os.wait4(pid, 0)
     os.close(handle)
     if too_long:

@@ -3,8 +3,10 @@
 Each rank writes `<rank> <step> <seconds since the epoch>` lines, so that steps can be timed from outside, all alike.
 """
 
+import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +15,11 @@ from torch.utils.data import TensorDataset
 
 from tenuto import pytorch
 
-RECORDS, BATCH = 4096, 64
+if (settings := Path(__file__).with_name("settings.json")).exists():  # see `model_with` in benchmarks/embedded_cluster.py
+    os.environ.update(json.loads(settings.read_text()))
+RECORDS, BATCH = int(os.environ.get("RECORDS", "4096")), 64
+PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0"))
+"""Before each step, for small forms: ranks that wait to be killed leave the processors to others."""
 
 
 def make_model() -> nn.Module:
@@ -44,6 +50,8 @@ class Clock:
 
     def tick(self, step: int) -> None:
         self._file.write(f"{os.environ.get('TENUTO_ALLOCATION_ID', '-')} {self._rank} {step} {time.time()}\n")
+        if PAUSE_SECONDS:
+            time.sleep(PAUSE_SECONDS)
 
 
 class RanksTrial(pytorch.PyTorchTrial):

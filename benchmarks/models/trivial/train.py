@@ -3,9 +3,12 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import tenuto
 
+if (settings := Path(__file__).with_name("settings.json")).exists():  # see `model_with` in benchmarks/embedded_cluster.py
+    os.environ.update(json.loads(settings.read_text()))
 CHECKPOINTS = os.environ.get("CHECKPOINTS") == "1"
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from torch.utils.data import TensorDataset
 
 from tenuto import pytorch
 
+if (settings := Path(__file__).with_name("settings.json")).exists():  # see `model_with` in benchmarks/embedded_cluster.py
+    os.environ.update(json.loads(settings.read_text()))
 STEPS_FILE = os.environ["STEPS_FILE"]
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))
 SLOW_WHILE = os.environ.get("SLOW_WHILE", "")
