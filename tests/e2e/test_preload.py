@@ -124,8 +124,6 @@ def broken(tmp_path: Path) -> Path:
 
 
 def test_without_the_parent_each_is_an_interpreter_of_its_own(user: User, broken: Path) -> None:
-    user.ok("up", "-d")
-    user.ok("down")
     user.environment["TENUTO_PRELOAD"] = "0"
     user.ok("up", "-d")
     assert parents(user) == set()
