@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import light_digits
 from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import ROOT, LiveCluster
 
@@ -56,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster", cpu_slots=1)
     cluster.environment |= OUTLIVES_THE_TEST  # tests count runs, and say on which of the two agents they are
     cluster.up("--agents", "2")
-    shutil.copytree(ROOT / "examples" / "digits", cluster.directory / "unhurried")
+    light_digits.copied(ROOT / "examples" / "digits", cluster.directory / "unhurried")
     shutil.copy(MODELS / "unhurried" / "unhurried.py", cluster.directory / "unhurried")
     try:
         cluster.tokens = {user: cluster.json("user", "create", user)["token"] for user in ("ada", "bob")}
