@@ -21,7 +21,7 @@ from tests.support.live_cluster import LiveCluster
 from tests.support.page_forms import change_and_kill, go_on, look_closer, submit, zoom
 from tests.support.page_moments import look_at_the_past, look_back
 from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
-from tests.support.page_visits import GIVEN, check_accessible, check_recolored, enter
+from tests.support.page_visits import GIVEN, check_accessible, check_recolored, enter, follow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -320,7 +320,7 @@ def test_a_search_of_each_method_is_shown_whole(cluster: LiveCluster, browser: B
         enter(page, "eve")
         expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
         for name, experiment in ids.items():
-            page.goto(f"/experiments/{experiment}?tab=rungs")
+            follow(page, f"/experiments/{experiment}?tab=rungs")
             expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
             events = [decode_event(body) for body in client.event_bodies(experiment=experiment)]
             look_at_lineage(page, events) if name == "pbt" else look_at_rungs(page, events)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 MODEL = ROOT / "tests" / "e2e" / "models" / "counted"
-HALVED = {"max_trials": 4, "divisor": 2, "max_rungs": 2}
+HALVED = {"max_trials": 2, "divisor": 2, "max_rungs": 2}
+"""The least of which one trial goes on and one does not."""
 FEW = {"max_trials": 3, "startup_trials": 2}
 SEARCHERS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -26,7 +27,7 @@ SEARCHERS: dict[str, dict[str, Any]] = {
     "hyperband": {"divisor": 2, "max_rungs": 2},
     "asha": HALVED,
     "asha stopping": HALVED | {"mode": "stopping"},
-    "adaptive_asha": HALVED,
+    "adaptive_asha": HALVED | {"max_trials": 4},
     "bohb": HALVED,
     "pbt": {"population_size": 2, "generations": 2, "truncate_fraction": 0.5},
     "tpe": FEW,

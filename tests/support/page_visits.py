@@ -69,6 +69,11 @@ def check_recolored(page: Page, shown: Locator) -> None:
     page.evaluate(FADED, "light")
 
 
+def follow(page: Page, address: str) -> None:
+    """Goes to an address as a link of the page does: it is not loaded again, which takes two seconds of a processor."""
+    page.evaluate("to => { history.pushState(null, '', to); dispatchEvent(new PopStateEvent('popstate')) }", address)
+
+
 def enter(page: Page, name: str) -> None:
     """Signs in for the first time: with the password that an admin gave, and an own one in its place."""
     page.get_by_label("User").fill(name)
