@@ -7,12 +7,15 @@ import contextlib
 import os
 import shutil
 import sys
+from pathlib import Path
 
 from tenuto.embedded.process import is_alive
-from tests.integration.test_agent import SUPPORT, Bench, bench
+from tests.integration.test_agent import bench
+from tests.support.agent_bench import Bench
 from tests.support.control_plane import AGENT, make_assignment
 
 __all__ = ["bench"]
+SUPPORT = Path(__file__).parents[1] / "support"
 ANSWER_SECONDS_MAX = 60.0
 
 

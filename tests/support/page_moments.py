@@ -65,7 +65,8 @@ def look_back(page: Page, cluster: LiveCluster, experiment: int, decisions: list
 
     page.goto(f"/experiments/{experiment}?at={at}")
     validated = [trial for trial in trials if trial["latest"] is not None]
-    expect(page.get_by_text(f"{len(validated)} trials; click a curve to name it")).to_be_visible()
+    drawn = f"{len(trials)} trials" if len(validated) == len(trials) else f"{len(validated)} of {len(trials)} trials are drawn"
+    expect(page.get_by_text(f"{drawn}; click a curve to name it")).to_be_visible()
     page.get_by_role("button", name="Play").click()
     expect(page.get_by_text("now", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Fork")).to_be_visible()
