@@ -246,7 +246,7 @@ async def test_output_is_read_from_where_it_was_read_last(bench: Bench) -> None:
     handle = await bench.begin()
     await bench.until_printed("thrhere")
     first = await runtime.output("1-1-1", None, (0, 0), final=False)
-    assert (first.stdout, first.stderr) == (("one", "two", "thrhere"), ("warning",))
+    assert (first.stdout, first.stderr) == (("one", "thrhere"), ("warning",)), "what a return overwrites is shown by no terminal"
     same = await runtime.output("1-1-1", None, first.offsets, final=False)
     assert (same.stdout, same.stderr, same.offsets) == ((), (), first.offsets)
     bench.say_now()
