@@ -166,7 +166,8 @@ def find_models(
             query += f" AND ({' OR '.join(one_of)})"
         sources["metric"] = (f"{query} ORDER BY time_ms DESC, step DESC", "value")
 
-    by_metrics_of(datasets)
+    if any(item.entity == "metric" for item in given):  # PostgreSQL refuses values that no part of the text names
+        by_metrics_of(datasets)
     where = [
         "m.experiment_id = ANY($1::bigint[])",
         "NOT m.deleted",
@@ -176,7 +177,8 @@ def find_models(
     ]
     keys = []
     for order, (name, digest) in orders:
-        by_metrics_of([(name, digest)] if name else [])
+        if order.entity == "metric":
+            by_metrics_of([(name, digest)] if name else [])
         keys.append(made.order(order))
     keys += ["m.created_us DESC", "m.experiment_id DESC", "m.model_number DESC"]
     joined = "unmanaged_models m JOIN experiments e USING (experiment_id)"
