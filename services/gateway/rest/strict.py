@@ -10,6 +10,15 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+SCALARS = frozenset({"bool_type", "int_type", "float_type", "string_type"})
+
+
+def _taken(problem: ErrorDetails) -> bool:
+    """True for a number, text or truth that would be taken for another. All else is the handler's to judge: where a model looks
+    at its values itself, pydantic goes on by its rules for Python, which refuse a list for a tuple."""
+    return problem["type"] in SCALARS and isinstance(problem["input"], bool | int | float | str)
 
 
 class StrictRoute(APIRoute):
@@ -28,8 +37,11 @@ class StrictRoute(APIRoute):
                     # By pydantic's rules for JSON, where a list may be a tuple and a text an id: those for Python refuse both.
                     adapter.validate_json(document, strict=True)
                 except ValidationError as error:
-                    problems = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
-                    raise RequestValidationError(problems) from error
+                    problems = [
+                        {**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False) if _taken(item)
+                    ]
+                    if problems:
+                        raise RequestValidationError(problems) from error
             return await handler(request)
 
         return strictly
