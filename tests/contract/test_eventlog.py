@@ -27,6 +27,7 @@ from tenuto.kernel.feed import LogFeed
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import name_id
 from tests.support.memory_log import MemoryEventLog
+from tests.support.waiting import SECONDS_MAX
 
 
 def event(number: int, stream: str = "trial/1-1", **changes: Any) -> Event:
@@ -147,7 +148,7 @@ async def test_a_page_ends_by_bytes_too(log: EventLog) -> None:
             assert [item.recorded(0, 0) for item in page] == recorded[2 : 2 + len(page)]
             assert page.more == (whole < min(limit, 23) or limit < 24)
     followed: list[Event] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         async for batch in LogFeed(log).follow(0, 100):
             followed += batch
             if len(followed) == 25:

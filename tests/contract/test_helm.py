@@ -30,10 +30,10 @@ from tests.support import prometheus_operator
 from tests.support.helm import CHART, LEAST, Document, Helm, lack, named, pods_of
 from tests.support.kubernetes_rules import problems
 from tests.support.prometheus_operator import problems as operators_problems
+from tests.support.waiting import SECONDS_MAX
 from tests.unit.test_deploy import MODULES, ON_THE_BUS, asked_for
 
 pytestmark = pytest.mark.real_part(lack())
-WAIT_SECONDS_MAX = 180.0
 MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "registry.example.org/tenuto", "tag": "2", "pullSecrets": ["registry"]},
@@ -291,7 +291,7 @@ async def test_nats_starts_with_the_rendered_configuration_and_takes_agents_in(
     (tmp_path / "users.py").write_text(data["users.py"])
     for _ in range(2):  # at each start of the pod
         command = [sys.executable, tmp_path / "users.py", given, users]
-        await asyncio.to_thread(subprocess.run, command, check=True, timeout=WAIT_SECONDS_MAX)
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=SECONDS_MAX)
     port, monitor = choose_port(), choose_port()
     text = data["nats.conf"].replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace("0.0.0.0:8222", f"127.0.0.1:{monitor}")
     (tmp_path / "nats.conf").write_text(text.replace('"/data"', json.dumps(str(tmp_path / "data"))))
@@ -300,7 +300,7 @@ async def test_nats_starts_with_the_rendered_configuration_and_takes_agents_in(
     )
     try:
         assert server.stderr is not None
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             while b"Server is ready" not in (line := await server.stderr.readline()):
                 assert line, "it ended"
         reading = asyncio.create_task(server.stderr.read())

@@ -20,10 +20,10 @@ from kubernetes_asyncio.client import ApiException
 
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.kubernetes_real import MARKS, RealKubernetes
+from tests.support.waiting import SECONDS_MAX
 
 ELSEWHERE = "TEST_KUBECONFIG"
 pytestmark = pytest.mark.xdist_group("kubernetes")
-WAIT_SECONDS_MAX = 60.0
 Document = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ class Server:
 
     async def wait_ready(self) -> None:
         """A controller makes the namespace's account, without which no pod is admitted."""
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             while True:
                 with suppress(ApiException):
                     await self.core.create_namespaced_pod(self.namespace, pod("a"), dry_run="All")
@@ -193,7 +193,7 @@ async def test_a_pod_that_is_refused_for_its_name_is_counted_for_the_quota(serve
     await server.core.create_namespaced_resource_quota(
         server.namespace, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     )
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             if (await server.core.read_namespaced_resource_quota("few", server.namespace)).status.used:
                 break
@@ -248,7 +248,7 @@ async def test_a_watch_tells_what_changes_after_a_version(server: Server) -> Non
     await server.make_pod("a", labels={"x": "y"})
     await server.make_pod("b")
     await server.core.delete_namespaced_pod("a", server.namespace)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         await following
     assert seen[0] == ("ADDED", "a")
     assert seen[-1] == ("DELETED", "a")

@@ -11,6 +11,7 @@ import pytest
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.kubernetes import watching
 from tests.support.kubernetes_nodes import Bench, bench_of, order, pod_name
+from tests.support.waiting import SECONDS_MAX
 
 PODS = ("GET", "/api/v1/namespaces/default/pods")
 
@@ -27,7 +28,7 @@ async def test_changes_are_told_at_once_also_after_a_cut_and_a_forgotten_version
     monkeypatch.setattr(watching, "PAUSE_SECONDS", 0.01)
     provisioner, name = bench.provisioner(), pod_name("gpus-1")
     told = provisioner.changes()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         await anext(told)  # what was changed before may not have been seen
         asking = asyncio.create_task(anext(told))
         await provisioner.start([order()])

@@ -21,6 +21,7 @@ from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow
 from tests.contract.test_targets import LOOPBACK, MESSAGE, TOLD, WELL, _mail_settings
 from tests.support.mail_receivers import JsonReceiver, MailReceiver
 from tests.support.receivers import Fault
+from tests.support.waiting import SECONDS_MAX
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ async def test_nobody_sees_its_secrets_and_nothing_is_left() -> None:
         url = receiver.url.replace("http://", f"json://ada:{receiver.PASSWORD}@")
         made = open_target(Sealed(target=AppriseTarget(url=f"{url}/hook")), LOOPBACK)
         sending = asyncio.create_task(made.send(MESSAGE))
-        await asyncio.wait_for(receiver.wait_asked(1), 30)
+        await asyncio.wait_for(receiver.wait_asked(1), SECONDS_MAX)
         pids = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
         [child] = [pid for pid in pids if b"apprise_process" in proc(pid, "cmdline")]
         assert b"tenuto" in proc(child, "cmdline")

@@ -27,7 +27,7 @@ SLURM = pytest.mark.real_part(slurm_support.lack())
 REST = pytest.mark.real_part(slurm_support.rest_lack())
 SSH = pytest.mark.real_part(sshd_support.lack())
 STAND_INS = {"kubernetes": KubernetesBench, "aws": AwsBench, "gcp": GcpBench}
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
+pytestmark = pytest.mark.xdist_group("provisioners")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tenuto.services.launcher.adapters.provisioners.aws import AwsProvisioner, d
 from tests.support.ec2 import CREDENTIALS, REGION, Ec2, client, linux_image, running
 from tests.support.provisioner_benches import POOL, SECRET, order
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
+pytestmark = pytest.mark.xdist_group("provisioners")
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ from tests.support.compute_engine import Faults
 from tests.support.compute_engine_rules import PROJECT, ZONES
 from tests.support.gcp_bench import KEY, GcpBench
 from tests.support.provisioner_benches import POOL, SECRET, order, until
+from tests.support.waiting import SECONDS_MAX
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
+pytestmark = pytest.mark.xdist_group("provisioners")
 TWO = ",".join(ZONES[:2])
 CHECKED = (
     f"project {PROJECT}",
@@ -61,7 +62,7 @@ async def failure(call: object) -> ProvisionerError:
 
 
 async def so_that(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             if what():
                 return
@@ -237,7 +238,7 @@ async def test_with_a_fifth_of_the_answers_wrong_nodes_come_once_and_all_go(benc
             if found is not None:
                 return found  # type: ignore[return-value]
 
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(SECONDS_MAX):
         while len(there := {node.node_id for node in await seen() if node.phase == "running"}) < 7:
             lacking = [group for group in groups if not {f"{POOL}-{number}" for number in group} <= there]
             if lacking:

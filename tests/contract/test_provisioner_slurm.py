@@ -21,7 +21,7 @@ from tests.support.provisioner_benches import POOL, SECRET, is_live, order, unti
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import SlurmBench
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real_part(support.lack())]
+pytestmark = pytest.mark.real_part(support.lack())
 
 
 @pytest.fixture(scope="module")

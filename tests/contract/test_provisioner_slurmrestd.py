@@ -22,7 +22,6 @@ from tests.support.provisioner_benches import POOL, order, until, until_over
 from tests.support.slurm import REST_ACCOUNT, Slurm
 from tests.support.slurm_nodes import RestBench
 
-pytestmark = [pytest.mark.timeout(300)]
 REAL = pytest.mark.real_part(support.rest_lack())
 PARENT = JobSettings(directory="/d")
 

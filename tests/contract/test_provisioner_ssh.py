@@ -23,7 +23,7 @@ from tests.support.provisioner_benches import is_live, order, until, until_print
 from tests.support.ssh_nodes import SshBench
 from tests.support.sshd import Sshd
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real_part(support.lack())]
+pytestmark = pytest.mark.real_part(support.lack())
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from tenuto.services.launcher.adapters.provisioners import ProvisionerError, Rea
 from tenuto.services.launcher.adapters.provisioners.ssh import SshProvisioner, installation
 from tenuto.version import __version__
 from tests.support import sshd as support
-from tests.support.provisioner_benches import WAIT_SECONDS_MAX, is_live, order, until, until_over, until_printed
+from tests.support.provisioner_benches import is_live, order, until, until_over, until_printed
 from tests.support.ssh_nodes import SshBench
 from tests.support.sshd import Sshd
+from tests.support.waiting import SECONDS_MAX
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.real_part(support.lack())]
 WHEEL = f"tenuto-{__version__}-py3-none-any.whl"
@@ -149,7 +150,7 @@ async def test_a_bare_host_is_made_ready_kept_and_brought_to_the_next_version(be
 async def _builder(bench: SshBench) -> psutil.Process:
     """The program that makes a virtual environment."""
     versions = str(of_host(bench) / "versions")
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             for process in psutil.process_iter(["cmdline"]):
                 command = process.info["cmdline"] or []

@@ -35,8 +35,8 @@ from tests.support.runtimes import (
     shell,
     work_of,
 )
+from tests.support.waiting import SECONDS_MAX
 
-WAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).parents[2]
 WAITS = "echo here; while [ ! -e now ]; do sleep 0.05; done; "
 """Shell command that waits until the test creates the file `now`."""
@@ -81,7 +81,7 @@ class Bench:
         return handle
 
     async def wait(self, handle: Handle, allocation_id: str = "1-1-1") -> Exit:
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             return await self.runtime.wait(allocation_id, handle)
 
     def say_now(self) -> None:
@@ -99,7 +99,7 @@ class Bench:
             out, err, offsets = [*out, *found.stdout], [*err, *found.stderr], found.offsets
 
     async def until_printed(self, line: str, allocation_id: str = "1-1-1", rank: int | None = None) -> None:
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             while line not in (await self.runtime.output(allocation_id, rank, (0, 0), final=False)).stdout:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
@@ -111,7 +111,7 @@ PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if kind !
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     if request.param != "process":
         monkeypatch.setenv(DOCKER_URL, request.getfixturevalue("docker_daemon").url)
-    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", WAIT_SECONDS_MAX)  # on a busy machine a late fork is a cold start, rightly
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", SECONDS_MAX)  # on a busy machine a late fork is a cold start, rightly
     bench = Bench(request.param, tmp_path)
     yield bench
     left = [allocation_id for allocation_id in await bench.runtime.find() if not await bench.runtime.kill_all(allocation_id)]
@@ -338,7 +338,7 @@ async def test_a_gang_that_leads_says_where_it_listens_and_its_ranks_print_apart
     parts = (AgentSlots(agent_id=AGENT, slot_ids=(0, 1)), AgentSlots(agent_id="node-2", slot_ids=(0,)))
     runtime = await bench.open(*shell("echo rank $TENUTO_RANK; sleep 600"))
     handle = await bench.begin(gang_work_of(bench.context, parts))
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         where = await runtime.opened_rendezvous("1-1-1")
     host, _, port = where.rpartition(":")
     assert (host, int(port) > 0) == ("127.0.0.1", True)
@@ -359,7 +359,7 @@ async def test_a_gang_that_follows_is_told_where_the_first_rank_listens(bench: B
         handle = await bench.begin(gang_work_of(bench.context, parts))
         await runtime.place_rendezvous("1-1-1", where)
         await runtime.place_rendezvous("1-1-1", "127.0.0.1:1")
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             connection, _ = await asyncio.get_running_loop().sock_accept(listening)
             hello = await asyncio.get_running_loop().sock_recv(connection, 65_536)
         connection.close()

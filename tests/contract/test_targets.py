@@ -18,6 +18,7 @@ from tenuto.services.gateway.adapters.targets.opening import Sealed, new_secret,
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
 from tests.support.mail_receivers import JsonReceiver, MailReceiver
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
+from tests.support.waiting import SECONDS_MAX
 
 LOOPBACK = allowed_networks("127.0.0.0/8")
 TOLD = Told(
@@ -213,7 +214,7 @@ async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.Mon
     made = case.open()
     try:
         with pytest.raises(NotNow):
-            await asyncio.wait_for(made.send(MESSAGE), 20)
+            await asyncio.wait_for(made.send(MESSAGE), SECONDS_MAX)
     finally:
         await made.close()
 

@@ -23,7 +23,8 @@ from tenuto.workers.agent.checked_settings import AgentError
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked
 from tests.support.agent_bench import Bench, agent_bench
-from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, make_assignment
+from tests.support.control_plane import AGENT, make_assignment
+from tests.support.waiting import SECONDS_MAX
 
 RUN_AGENT = Path(__file__).parents[1] / "support" / "run_agent.py"
 
@@ -164,7 +165,7 @@ async def test_a_worker_that_ends_without_an_agent_keeps_its_exit_code(bench: Be
     [worker] = bench.workers("1-1-1")
     await agent.drop()
     worker.terminate()
-    worker.wait(WAIT_SECONDS_MAX)
+    worker.wait(SECONDS_MAX)
     await bench.start()
     report = await control.exit_of("1-1-1")
     assert (report.outcome, report.exit_code) == ("lost", 128 + signal.SIGTERM)

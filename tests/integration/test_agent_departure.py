@@ -15,8 +15,9 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.settings import Settings
-from tests.support.control_plane import WAIT_SECONDS_MAX, ControlPlane, agent_settings, make_assignment, make_context
+from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_context
 from tests.support.metadata_server import metadata_server
+from tests.support.waiting import SECONDS_MAX
 
 SCRIPT = Path(__file__).parents[1] / "support/run_agent.py"
 
@@ -50,7 +51,7 @@ async def test_an_agent_that_is_told_to_go_has_its_work_go_on_elsewhere(
     assert control.heartbeats[-1].allocations == ("1-1-1",)
     await control.assign(assignment.model_copy(update={"action": "preempt"}))
     assert (await control.exit_of("1-1-1")).outcome == "preempted"
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         assert await agent.wait() == 0
     await control.until(lambda: control.heartbeats[-1].gone)
     assert control.heartbeats[-1].allocations == ()
@@ -65,7 +66,7 @@ async def test_an_agent_whose_announcement_nobody_acts_on_ends_its_workers_itsel
     await control.until(lambda: len(control.reports["tracker"]) == 2)
     agent.send_signal(signal.SIGUSR1)
     assert (await control.exit_of("1-1-1")).outcome == "preempted"
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         assert await agent.wait() == 0
 
 
@@ -83,13 +84,13 @@ async def test_an_agent_on_a_preempted_machine_has_its_work_go_on_elsewhere(
         assert control.heartbeats[-1].leaves_at_us is not None
         await control.assign(assignment.model_copy(update={"action": "preempt"}))
         assert (await control.exit_of("1-1-1")).outcome == "preempted"
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             assert await agent.wait() == 0
 
 
 async def test_an_agent_without_work_ends_by_itself(control: ControlPlane, nats: NatsServer, tmp_path: Path) -> None:
     agent = await _start(agent_settings(nats.url, tmp_path, leave_idle_seconds=1.0))
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         assert await agent.wait() == 0
     await control.until(lambda: control.heartbeats[-1].gone)
     assert {beat.leaving for beat in control.heartbeats} == {"", "soon"}
@@ -98,6 +99,6 @@ async def test_an_agent_without_work_ends_by_itself(control: ControlPlane, nats:
 async def test_an_agent_that_ends_says_so_until_it_is_on_record(control: ControlPlane, nats: NatsServer, tmp_path: Path) -> None:
     control.gone_unheard = 2
     agent = await _start(agent_settings(nats.url, tmp_path, leave_idle_seconds=1.0))
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         assert await agent.wait() == 0
     assert [beat.gone for beat in control.heartbeats[-4:]] == [False, True, True, True]

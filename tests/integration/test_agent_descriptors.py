@@ -15,8 +15,7 @@ from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.processes import Identity
 from tests.support.runtimes import make_runtime, shell
-
-WAIT_SECONDS_MAX = 60.0
+from tests.support.waiting import SECONDS_MAX
 
 
 @contextlib.contextmanager
@@ -50,7 +49,7 @@ async def test_a_worker_that_runs_is_not_taken_for_gone() -> None:
             done, _ = await asyncio.wait({gone}, timeout=3 * processes.POLL_SECONDS)
             assert not done
         processes.kill(identity)
-        await asyncio.wait_for(gone, WAIT_SECONDS_MAX)
+        await asyncio.wait_for(gone, SECONDS_MAX)
 
 
 async def test_an_exit_that_cannot_be_read_is_no_kill(tmp_path: Path) -> None:
@@ -68,6 +67,6 @@ async def test_an_order_to_kill_is_carried_out_once_there_are_some(tmp_path: Pat
             killing = asyncio.create_task(runtime.kill(identity.handle))
             await asyncio.sleep(0)  # it has tried by then
             assert not killing.done()
-        await asyncio.wait_for(killing, WAIT_SECONDS_MAX)
-        await asyncio.wait_for(processes.wait_gone(identity), WAIT_SECONDS_MAX)
+        await asyncio.wait_for(killing, SECONDS_MAX)
+        await asyncio.wait_for(processes.wait_gone(identity), SECONDS_MAX)
     await runtime.close()

@@ -23,8 +23,8 @@ from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
 from tenuto.workers.agent.runtimes.process import processes as processes_module
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
-from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
-from tests.support.waiting import until_on_loop
+from tests.support.control_plane import AGENT, agent_settings, make_assignment, make_context
+from tests.support.waiting import SECONDS_MAX, until_on_loop
 
 NEVER_LEAVES = ("/bin/sh", "-c", "trap '' TERM; while :; do sleep 60; done")
 
@@ -73,7 +73,7 @@ class Rig:
         runtime = cast(Any, self.app.manager)._runtime
         with runtime.host.files(live.run.allocation_id).stdout.open("a") as file:
             file.write("a line\n")
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             await asyncio.wait({task})
         self.disk.full = False
 
@@ -99,7 +99,7 @@ async def test_a_worker_that_does_not_leave_is_killed_once_the_disk_takes_notes_
     await rig.assign(assignment.model_copy(update={"action": "preempt"}))
     rig.disk.full = True
     rig.disk.refused.clear()
-    await asyncio.wait_for(rig.disk.refused.wait(), WAIT_SECONDS_MAX)
+    await asyncio.wait_for(rig.disk.refused.wait(), SECONDS_MAX)
     assert is_alive(process)
     rig.disk.full = False
     await until_gone(process)
@@ -118,7 +118,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_run_that_pauses_after_an_erro
     await rig.assign(make_assignment(rig.context))
     live, process = await rig.running("1-1-1")
     await rig.paused(live, RETRY_SECONDS_MAX)
-    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), WAIT_SECONDS_MAX)
+    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), SECONDS_MAX)
     assert not is_alive(process)
     assert not live.run.holds_slots  # its end is written down, not only brought about
 
@@ -128,7 +128,7 @@ async def test_a_stop_ends_where_the_ends_of_workers_cannot_be_written_down(rig:
     await rig.assign(make_assignment(rig.context))
     _, process = await rig.running("1-1-1")
     rig.disk.refuses = "note_end"
-    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), WAIT_SECONDS_MAX)
+    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), SECONDS_MAX)
     await until_gone(process)
 
 
@@ -168,9 +168,9 @@ async def test_where_rank_0_listens_is_reported_once_the_disk_takes_it(rig: Rig,
     (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1")
     rig.disk.full = True
     telling = asyncio.create_task(manager._reports.rendezvous(live))
-    await asyncio.wait_for(rig.disk.refused.wait(), WAIT_SECONDS_MAX)
+    await asyncio.wait_for(rig.disk.refused.wait(), SECONDS_MAX)
     rig.disk.full = False
-    await asyncio.wait_for(telling, WAIT_SECONDS_MAX)
+    await asyncio.wait_for(telling, SECONDS_MAX)
     assert await rig.disk(manager._reports._spool.waiting, "launcher", "1-1-1") == 1
 
 

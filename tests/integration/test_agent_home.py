@@ -13,10 +13,10 @@ from tenuto.embedded.process import is_alive
 from tests.integration.test_agent import bench
 from tests.support.agent_bench import Bench
 from tests.support.control_plane import AGENT, make_assignment
+from tests.support.waiting import SECONDS_MAX
 
 __all__ = ["bench"]
 SUPPORT = Path(__file__).parents[1] / "support"
-ANSWER_SECONDS_MAX = 60.0
 
 
 def _process_environment(bench: Bench) -> dict[str, str]:
@@ -38,7 +38,7 @@ async def _agent_process(bench: Bench) -> asyncio.subprocess.Process:
 
 
 async def _last_words(process: asyncio.subprocess.Process) -> str:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         _, told = await process.communicate()
     assert "Traceback" not in told.decode()
     return told.decode().strip().splitlines()[-1]
@@ -135,7 +135,7 @@ async def test_a_database_that_is_damaged_while_the_agent_runs_ends_it_and_its_w
         with contextlib.suppress(Exception):
             # Whoever ends between the question and the answer never gives one.
             again = make_assignment(bench.context).model_copy(update={"target_length": length})
-            await asyncio.wait_for(control.assign(again), ANSWER_SECONDS_MAX)
+            await asyncio.wait_for(control.assign(again), SECONDS_MAX)
         await asyncio.sleep(0.1)
         if agent.returncode is not None:
             break

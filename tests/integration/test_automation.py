@@ -23,8 +23,9 @@ from tenuto.client.target import Target
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.services.gateway.rest.context import Gateway
-from tests.support.automation_world import SECONDS_MAX, Around, at
+from tests.support.automation_world import Around, at
 from tests.support.gateway_world import CONFIG, gateway_world
+from tests.support.waiting import SECONDS_MAX
 
 NIGHTLY = f"{CONFIG}labels: [nightly]\n"
 

@@ -19,7 +19,7 @@ from tenuto.services.launcher.adapters.provisioners.aws.door import Door
 from tests.support.ec2 import CREDENTIALS, REGION, ZONE, Ec2, Faults, linux_image, running
 from tests.support.kept_nodes import TOKEN, KeptNodes, asked_more, hurry, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("provisioners")]
 POOL, NODES_MAX = "gpus", 8
 KILLS = int(os.environ.get("TEST_KILLS", "20"))
 

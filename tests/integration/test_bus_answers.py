@@ -18,8 +18,8 @@ from tenuto.kernel.bus import close
 from tenuto.kernel.bus_permissions import ASKED, LANES_OF, SERVICES, agent_user
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.schemas import subjects
+from tests.support.waiting import SECONDS_MAX
 
-SECONDS_MAX = 60.0
 AGENT = "a"
 OF_SERVICES = [
     ("gateway", subject)

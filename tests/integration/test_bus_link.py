@@ -19,7 +19,7 @@ from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
-from tests.support.waiting import until_on_loop
+from tests.support.waiting import SECONDS_MAX, until_on_loop
 
 FORBIDDEN = "tenuto.log.trial.1-1"
 GREETING_SECONDS = 3.0
@@ -89,7 +89,7 @@ async def test_a_server_without_time_for_its_clients_is_reached(server_directory
 
     async with await asyncio.start_server(serve, "127.0.0.1") as between:
         url = f"nats://127.0.0.1:{between.sockets[0].getsockname()[1]}"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             client = await bus_module.connect(Settings(nats_url=url), "patient")
         assert client.is_connected
         await bus_module.close(client)
@@ -105,7 +105,7 @@ async def test_a_server_that_takes_nothing_holds_up_no_end(server_directory: Pat
     try:
         for _ in range(MEBIBYTES_UNSENT):
             await client.publish("anything", bytes(1_000_000))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await bus_module.close(client)
     finally:
         await server.kill()

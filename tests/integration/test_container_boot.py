@@ -13,9 +13,8 @@ import psutil
 import pytest
 
 from tenuto.workers.agent.runtimes.docker import boot
-from tests.support.waiting import ended, until
+from tests.support.waiting import SECONDS_MAX, ended, until
 
-WAIT_SECONDS_MAX = 20.0
 WORKER = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(80))
@@ -40,7 +39,7 @@ def test_what_stops_a_container_reaches_its_worker(tmp_path: Path) -> None:
             [first] = psutil.Process(outer.pid).children()
             first.terminate()
             _wait_for(tmp_path / "exit_file", "80 exited\n", outer)
-            assert outer.wait(WAIT_SECONDS_MAX) == 80
+            assert outer.wait(SECONDS_MAX) == 80
         finally:
             outer.kill()
 

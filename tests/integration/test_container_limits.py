@@ -22,6 +22,7 @@ from tests.support import docker_daemon as support
 from tests.support.control_plane import AGENT
 from tests.support.docker_daemon import Daemon
 from tests.support.runtimes import SLOTS, InImage, in_image, shell, work_of
+from tests.support.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.real_part(support.lack())
 LOOKS = (
@@ -56,7 +57,7 @@ class Bench:
             await runtime.prepare(work)
             handle = await runtime.start(work)
             await runtime.go(handle)
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(SECONDS_MAX):
                 self.ended = await runtime.wait("1-1-1", handle)
             return (await runtime.output("1-1-1", None, (0, 0), final=True)).stdout
         finally:

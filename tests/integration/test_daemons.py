@@ -23,10 +23,9 @@ from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.zygote import Job
 from tests.support.runtimes import make_runtime, work_of
-from tests.support.waiting import until_on_loop
+from tests.support.waiting import SECONDS_MAX, until_on_loop
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 120.0
 STARTS_DAEMONS = """
 import os, sys, time
 places = sys.argv[1:]

@@ -15,7 +15,7 @@ from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
 from tests.support.gateway_world import CONFIG, World, gateway_world, requested, validated
 from tests.support.receivers import SignedReceiver
-from tests.support.waiting import until_async
+from tests.support.waiting import SECONDS_MAX, until_async
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARKED = """INSERT INTO parked (number, consumer, item_id, kind, body, reason) OVERRIDING SYSTEM VALUE
@@ -92,7 +92,7 @@ async def test_the_commands_of_the_rest_door(database: Any, tmp_path: Path) -> N
         for command in found:
             said = await shell.run(command)
             if "retry" in command:
-                await asyncio.wait_for(consumer, 60)
+                await asyncio.wait_for(consumer, SECONDS_MAX)
             if "--name lenet" in command:
                 assert "lenet, wide" in said
         # Views are folded again.

@@ -168,7 +168,7 @@ async def test_a_parked_effect_is_tried_again_when_it_is_asked_for(world: World,
         await world.pool.execute("UPDATE parked SET retry_asked_at = now()")
 
     await world.add(1)
-    async with world.effects(handler), asyncio.timeout(120):
+    async with world.effects(handler), asyncio.timeout(SECONDS_MAX):
         while (parked := await row()) is None:  # noqa: ASYNC110 - polls the database
             await asyncio.sleep(0.02)
         await ask()
@@ -252,7 +252,7 @@ def test_waits_double_up_to_a_bound() -> None:
     assert max(waits) == effects_module.RETRY_SECONDS_MAX
 
 
-@pytest.mark.timeout(240, method="thread")
+@pytest.mark.timeout(method="thread")
 async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: World, nats: NatsServer) -> None:
     """A pull that goes on asking a closed connection never lets the event loop have a turn: nothing could end this test."""
     await world.add(2)
@@ -266,4 +266,4 @@ async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: Worl
     await asyncio.sleep(0)
     assert connection.is_closed
     left = {task for task in asyncio.all_tasks() - before if "_consume_pull" in repr(task)}
-    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 60)
+    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), SECONDS_MAX)

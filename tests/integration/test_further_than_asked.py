@@ -58,8 +58,8 @@ ALL = pytest.mark.parametrize(
     [
         (counting, 10),
         (summing, 10),
-        pytest.param(huggingface, 1, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
-        pytest.param(lightning, 1, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+        pytest.param(huggingface, 1, marks=pytest.mark.slow),
+        pytest.param(lightning, 1, marks=pytest.mark.slow),
     ],
     ids=["class", "script", "huggingface", "lightning"],
 )

@@ -15,12 +15,12 @@ import pytest
 from tenuto.kernel.http_connections import CONNECTIONS_MAX
 from tenuto.services.gateway.rest import at_once
 from tests.support.gateway_world import World, gateway_world
+from tests.support.waiting import SECONDS_MAX
 
 CONNECTIONS = 1_500
 ASKED = 200
 ELSEWHERE = "127.0.0.2"
 """Address of another user: all that begin with 127 are this machine's."""
-SECONDS_MAX = 120.0
 HALVES = (
     b"",
     b"GET /api/v1/user HTTP/1.1\r\nHost: ten",

@@ -33,6 +33,7 @@ from tests.support.gateway_world import (
     requested,
 )
 from tests.support.metric_points import store_columns
+from tests.support.waiting import SECONDS_MAX
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ async def test_a_stream_of_one_experiment_is_kept_alive_while_others_are_busy(
 
     found: list[int] = []
     busy = asyncio.create_task(be_busy())
-    async with asyncio.timeout(60), world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
+    async with asyncio.timeout(SECONDS_MAX), world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
         async for line in response.aiter_lines():
             if line == ": keep-alive" and len(found) > 2:
                 break

@@ -21,7 +21,7 @@ from tests.support.compute_engine_rules import ZONES
 from tests.support.gcp_bench import KEY, settings_of
 from tests.support.kept_nodes import TOKEN, KeptNodes, asked_more, hurry, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("provisioners")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("provisioners")]
 POOL, NODES_MAX = "gpus", 8
 KILLS = int(os.environ.get("TEST_KILLS", "20"))
 CLUSTER = "cluster-1"

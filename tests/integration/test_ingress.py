@@ -27,6 +27,7 @@ from tenuto.schemas.reports import (
 from tests.conftest import Database
 from tests.support.receiving import AGENT, SPOOL, Receiver, Setup, numbers, receiving_end
 from tests.support.seeds import SEEDS
+from tests.support.waiting import SECONDS_MAX
 
 
 @pytest.fixture
@@ -275,7 +276,7 @@ async def test_the_bus_is_killed_and_wiped_and_every_report_arrives_once_in_orde
             if chance.random() < 0.5:
                 await nats.wipe()
             await nats.start()
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(SECONDS_MAX):
             await sending
     assert receiver.bodies == numbers(*range(1, total + 1))
     assert [report.sequence for report in receiver.reports] == list(range(1, total + 1))

@@ -6,8 +6,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tenuto.schemas.reports import StragglerReport
 from tests.integration.test_keras_ranks import KINDS, KINDS_TOO, Bench
 from tests.integration.test_script_stragglers import SLEEP_SECONDS, stop_when_told
@@ -16,7 +14,6 @@ from tests.support import real_parts
 real_parts.package("tensorflow")
 
 
-@pytest.mark.timeout(240)
 def test_a_slow_rank_of_a_keras_trial_is_named(tmp_path: Path) -> None:
     kinds = [*KINDS, *(item.values for item in KINDS_TOO if not item.marks[0].args[0])]  # type: ignore[union-attr]
     with ExitStack() as stack:

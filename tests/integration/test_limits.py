@@ -14,6 +14,7 @@ import pytest
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.services.gateway.state import State
 from tests.support.gateway_world import WHY, World, gateway_world, granted, requested, saved
+from tests.support.waiting import SECONDS_MAX
 
 VAULT = "\nresources: {workspace: vault}"
 
@@ -78,7 +79,7 @@ async def test_an_experiment_runs_for_as_long_as_its_workspace_lets_it(users: Us
         assert (await ada.http.patch("/api/v1/experiments/1", json={"max_wall_hours": hours})).json()["changed"]
         assert (await ada.get("/experiments/1"))["wall_hours_max"] == shown_hours
     await users.admin.record(requested(1), granted("1-1-1"))
-    await asyncio.wait_for(over.wait(), 60)
+    await asyncio.wait_for(over.wait(), SECONDS_MAX)
     shown = await ada.get("/experiments/1")
     assert shown["wall_since_us"] > 0
     assert "an experiment of workspace vault may run for 1e-05 h" in shown["canceled_because"]
@@ -97,14 +98,14 @@ async def test_a_rule_forks_nothing_into_a_workspace_whose_checkpoints_have_all_
     full = when(users, lambda state: state.access.workspaces["vault"].noted_bytes is not None)
     await admin.record(requested(1), granted("1-1-1"), saved(5, b"x" * 999))
     assert (await ada.http.patch("/api/v1/workspaces/vault", json={"storage_bytes_max": 999})).json() == {"changed": True}
-    await asyncio.wait_for(full.wait(), 60)
+    await asyncio.wait_for(full.wait(), SECONDS_MAX)
     await admin.record(ended(1))
     room = when(users, lambda state: state.access.workspaces["vault"].noted_bytes is None)
     forked = when(users, lambda state: 3 in state.live)
     assert (await ada.http.patch("/api/v1/workspaces/vault", json={"storage_bytes_max": 0})).json() == {"changed": True}
-    await asyncio.wait_for(room.wait(), 60)
+    await asyncio.wait_for(room.wait(), SECONDS_MAX)
     await admin.record(ended(2))
-    await asyncio.wait_for(forked.wait(), 60)
+    await asyncio.wait_for(forked.wait(), SECONDS_MAX)
     assert admin.service.gateway.loop.state.submitted == 3, "the first was not forked"
     noted = [item["data"] for item in await ada.get("/events") if item["type"] == "WorkspaceStorageNoted"]
     assert [(item["stored_bytes"], item["limit_bytes"]) for item in noted] == [(999, 999), (999, 0)]

@@ -38,7 +38,7 @@ from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, H
 from tests.conftest import Database
 from tests.support.seeds import SEEDS
 from tests.support.tally_core import TallyCore, priority_changed, weight_changed
-from tests.support.waiting import until_async
+from tests.support.waiting import SECONDS_MAX, until_async
 
 SERVICE = Path(__file__).parent.parent / "support" / "tally_service.py"
 AGENT, SPOOL = "node-1", "spool-1"
@@ -146,7 +146,7 @@ async def settled(log: PostgresEventLog) -> None:
 
 async def stream_ids(client: Client, upto: int) -> list[tuple[int, str]]:
     js = client.jetstream(timeout=60)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             with contextlib.suppress(*BUS_LOSSES):
                 state = (await js.stream_info(subjects.LOG_STREAM)).state

@@ -16,8 +16,7 @@ from tenuto.kernel.monitoring.endpoint import CONNECTIONS_PER_ADDRESS_MAX, Endpo
 from tenuto.kernel.monitoring.sampling import OTHERS, POOLS_SHOWN_MAX, Sample, Sampler, Watched, by_pool, shown_pools
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
-
-WAIT_SECONDS_MAX = 120.0
+from tests.support.waiting import SECONDS_MAX
 
 
 class World:
@@ -32,7 +31,7 @@ class World:
         task = asyncio.create_task(self.endpoint.run(listener))
         base = f"http://127.0.0.1:{self.endpoint.port}"
         try:
-            async with httpx.AsyncClient(base_url=base, timeout=WAIT_SECONDS_MAX) as http:
+            async with httpx.AsyncClient(base_url=base, timeout=SECONDS_MAX) as http:
                 yield http
         finally:
             await stop_task(task)
@@ -105,14 +104,14 @@ async def test_connections_that_are_held_keep_nobody_out() -> None:
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{world.endpoint.port}",
-            timeout=WAIT_SECONDS_MAX,
+            timeout=SECONDS_MAX,
             transport=httpx.AsyncHTTPTransport(local_address="127.0.0.8"),
         ) as elsewhere:
             assert (await elsewhere.get("/healthz")).status_code == 200
         assert len(endpoint._OPEN) <= CONNECTIONS_PER_ADDRESS_MAX + 1
         # Those too many are closed, with nothing said.
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(held[-1][0].read(), WAIT_SECONDS_MAX) == b""
+            assert await asyncio.wait_for(held[-1][0].read(), SECONDS_MAX) == b""
         for _, writer in held:
             writer.close()
     assert not endpoint._OPEN
@@ -125,7 +124,7 @@ async def test_a_scraper_that_comes_again_replaces_its_forgotten_connections(mon
         held = [await world.connection() for _ in range(2 * CONNECTIONS_PER_ADDRESS_MAX)]
         assert (await http.get("/metrics")).status_code == 200
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(held[0][0].read(), WAIT_SECONDS_MAX) == b""
+            assert await asyncio.wait_for(held[0][0].read(), SECONDS_MAX) == b""
         for _, writer in held:
             writer.close()
 
@@ -135,9 +134,7 @@ async def test_a_flood_is_answered_at_a_bounded_rate(monkeypatch: pytest.MonkeyP
     world = World()
     async with world.running():
         loop = asyncio.get_running_loop()
-        clients = [
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{world.endpoint.port}", timeout=WAIT_SECONDS_MAX) for _ in range(8)
-        ]
+        clients = [httpx.AsyncClient(base_url=f"http://127.0.0.1:{world.endpoint.port}", timeout=SECONDS_MAX) for _ in range(8)]
         begun = loop.time()
         await asyncio.gather(*(_ask(client, 10) for client in clients))
         took = loop.time() - begun

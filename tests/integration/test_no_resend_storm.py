@@ -33,6 +33,7 @@ from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import TOO_LARGE_BYTES_KEPT, _new_report
 from tenuto.workers.agent.spool import NewReport, Spool
 from tests.conftest import Database
+from tests.support.waiting import SECONDS_MAX
 
 AGENT = "node-1"
 LANE: Lane = "tracker"
@@ -74,7 +75,7 @@ class Road:
         self.spooled.notify()
 
     async def until_committed(self, allocation_id: str = "1-1-1") -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(SECONDS_MAX):
             while True:
                 changed = self.committed.next()
                 if await self.disk(self.spool.waiting, LANE, allocation_id) == 0:
@@ -180,7 +181,7 @@ async def test_repetitions_of_an_agent_that_is_gone_are_dropped_in_bulk(road: Ro
     await road.repeat(1, 10_000)
     receiver = Slow(0.01)
     async with road.receiving(receiver):
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(SECONDS_MAX):
             while (await road.bus.jetstream().stream_info(subjects.INGRESS_STREAM)).state.messages:
                 await receiver.goes.wait()
     assert receiver.bodies == [b"x" * 300]

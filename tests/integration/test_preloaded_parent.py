@@ -21,6 +21,7 @@ from tenuto.embedded.files import Layout
 from tenuto.embedded.preloaded_parent import END_UNSEEN, Forked, PreloadedParent
 from tenuto.embedded.starting import Starter
 from tenuto.kernel.clock import SystemClock
+from tests.support.waiting import SECONDS_MAX
 
 PROBE = """
 import gc, json, os, random, signal, sys, threading, uuid
@@ -41,7 +42,6 @@ print(json.dumps({
 """
 SLEEPER = "import time\ntime.sleep(600)\n"
 LEAVER = "import os, sys\nos.read(0, 1)\nwhile not os.path.exists('go'): os.sched_yield()\nsys.exit(64)\n"
-SECONDS_MAX = 120.0
 pytestmark = pytest.mark.timeout(600)
 
 

@@ -20,10 +20,9 @@ from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailab
 from tests.support import cgroups
 from tests.support.control_plane import AGENT, make_assignment, make_config
 from tests.support.runtimes import SLOTS, gang_work_of, shell, work_of
-from tests.support.waiting import until_on_loop
+from tests.support.waiting import SECONDS_MAX, until_on_loop
 
 pytestmark = pytest.mark.real_part(cgroups.lack(), installable=False)
-SECONDS_MAX = 120.0
 MEMORY_BYTES = 96 << 20
 """More than an interpreter with the harness needs."""
 LIMITS = ProcessLimits(MEMORY_BYTES, 1.5)

@@ -14,6 +14,7 @@ from tenuto.kernel.bus import ensure_streams
 from tenuto.kernel.pulling import PulledConsumer
 from tenuto.schemas import subjects
 from tests.integration.test_relay import connected, running, settings_for
+from tests.support.waiting import SECONDS_MAX
 
 MESSAGES = 60
 SUBJECT = subjects.ingress("tracker", "a")
@@ -40,7 +41,7 @@ async def test_what_is_taken_and_not_released_stays_within_both_bounds(
         for _ in range(MESSAGES):
             await js.publish(SUBJECT, b"x" * body_bytes)
         consumer = PulledConsumer(settings, subjects.INGRESS_STREAM, "c", establish, take, messages_max, bytes_max)
-        async with running(consumer.run()), asyncio.timeout(90):
+        async with running(consumer.run()), asyncio.timeout(SECONDS_MAX):
             while taken < MESSAGES:
                 await asyncio.sleep(0.02)
                 while held and consumer._wanted <= 0:  # its request has ended: there is no room for more

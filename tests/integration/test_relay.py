@@ -26,6 +26,7 @@ from tenuto.schemas.envelope import Event
 from tests.support.memory_log import MemoryEventLog
 from tests.support.seeds import SEEDS
 from tests.support.tally_core import priority_changed
+from tests.support.waiting import SECONDS_MAX
 
 
 def settings_for(server: NatsServer) -> Settings:
@@ -74,7 +75,7 @@ class Collector:
             self._moved.set()
 
     async def until(self, position: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while self._after < position:
                 self._moved.clear()
                 await self._moved.wait()
@@ -92,7 +93,7 @@ async def stream_ids(client: bus_module.Client) -> list[tuple[int, str]]:
 
 async def stream_reaches(client: bus_module.Client, position: int) -> None:
     js = client.jetstream()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             with contextlib.suppress(NotFoundError, TimeoutError):
                 if (await js.stream_info(subjects.LOG_STREAM)).state.last_seq >= position:
@@ -190,7 +191,7 @@ async def test_a_stream_that_is_lost_while_nothing_happens_is_made_anew(
 
 
 async def _until_stream_is_at(js: Any, sequence: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             with contextlib.suppress(NotFoundError):
                 if (await js.stream_info(subjects.LOG_STREAM)).state.last_seq == sequence:

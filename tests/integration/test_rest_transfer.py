@@ -15,6 +15,7 @@ import pytest
 from tenuto.kernel.settings import SettingsError
 from tenuto.services.gateway.policies.permissions import ROUTES
 from tests.support.gateway_world import World, gateway_world, granted, requested, saved, validated
+from tests.support.waiting import SECONDS_MAX
 
 ORIGIN = {"Origin": "https://page.example.com"}
 PREFLIGHT = {**ORIGIN, "Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "authorization"}
@@ -103,7 +104,7 @@ async def check_head(world: World) -> None:
         if method != "GET" or path == "/healthz":
             continue
         path = path.replace(":path}", "}").format_map(paths) if "{" in path else path
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             head = await world.http.head(path)
             if path.endswith(("/stream", "/download")):
                 assert head.status_code in (200, 410), path  # endless, and of a checkpoint whose files are not there

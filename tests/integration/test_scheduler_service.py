@@ -26,6 +26,7 @@ from tests.support.memory_log import MemoryEventLog
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import exited, joined, requested, stopped, submitted
 from tests.support.scheduler_model import judge
+from tests.support.waiting import SECONDS_MAX
 
 SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
 TRIALS = 10
@@ -134,7 +135,7 @@ async def test_a_killed_scheduler_process_goes_on(database: Any, nats: Any) -> N
     for steps in (3, 11, 1000):
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tenuto.services.scheduler", env=environment)
         try:
-            async with asyncio.timeout(240):
+            async with asyncio.timeout(SECONDS_MAX):
                 after = await drive(log, after, steps)
         finally:
             process.kill()

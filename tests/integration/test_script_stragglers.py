@@ -6,8 +6,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tenuto.schemas.reports import StragglerReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.workers.horovod import rendezvous
@@ -27,7 +25,6 @@ def stop_when_told(report: TrackerReport) -> pb.Directive | None:
     return pb.Directive(action=pb.Directive.STOP) if slow else None
 
 
-@pytest.mark.timeout(240)
 def test_a_slow_rank_of_a_script_is_named(tmp_path: Path) -> None:
     with ExitStack() as stack:
         started = []

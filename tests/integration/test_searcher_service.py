@@ -31,6 +31,7 @@ from tenuto.services.searcher.effects import FAILURES_MAX
 from tests.support.memory_log import MemoryEventLog
 from tests.support.said import said
 from tests.support.search_world import ENDS, submitted
+from tests.support.waiting import SECONDS_MAX
 
 SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
 
@@ -129,7 +130,7 @@ async def test_proposals_of_a_sampler_survive_restarts() -> None:
     after = 0
     for steps in (2, 9, 1000):
         async with running(log):
-            async with asyncio.timeout(240):
+            async with asyncio.timeout(SECONDS_MAX):
                 after = await drive(log, after, steps)
     events = await log.read(0, 1000)
     assert events[-1].type == "ExperimentCompleted"
@@ -146,7 +147,7 @@ async def failed_search(startup_trials: int, **searcher: Any) -> list[Event]:
     log = MemoryEventLog()
     settings = {"name": "tpe", "max_trials": 14, "max_concurrent_trials": 3, "startup_trials": startup_trials} | searcher
     await log.append(Append([told(submitted(settings), "submitted")]))
-    async with running(log) as app, asyncio.timeout(60):
+    async with running(log) as app, asyncio.timeout(SECONDS_MAX):
         app._proposer._retry_seconds = 0.01
         await drive(log, 0, 1000)
     events = await log.read(0, 1000)
@@ -207,7 +208,7 @@ async def test_a_killed_process_goes_on(database: Any, nats: Any) -> None:
     for steps in (3, 11, 1000):
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tenuto.services.searcher", env=environment)
         try:
-            async with asyncio.timeout(240):
+            async with asyncio.timeout(SECONDS_MAX):
                 after = await drive(log, after, steps)
         finally:
             process.kill()

@@ -16,7 +16,7 @@ from tests.support import slurm as support
 from tests.support.control_plane import ControlPlane, agent_settings
 from tests.support.slurm import Slurm
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real_part(support.lack())]
+pytestmark = pytest.mark.real_part(support.lack())
 USER = support.ordinary_user()
 MINUTES = 20
 

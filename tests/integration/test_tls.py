@@ -29,6 +29,7 @@ from tenuto.schemas.join_tokens import JoinToken
 from tenuto.workers.agent import joining
 from tenuto.workers.agent.joining import GatewayAway, NotJoined
 from tests.support.gateway_world import World, gateway_world
+from tests.support.waiting import SECONDS_MAX
 
 HOST = "127.0.0.1"
 
@@ -118,7 +119,7 @@ async def test_no_password_is_sent_to_a_server_that_offers_no_tls() -> None:
         heard.clear()
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             await way()
-        await asyncio.wait_for(over.wait(), 60)
+        await asyncio.wait_for(over.wait(), SECONDS_MAX)
         over.clear()
         assert (b"secret" in heard) is told, "the second shows that the test hears what is sent"
     server.close()

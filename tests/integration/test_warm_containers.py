@@ -33,9 +33,9 @@ from tests.support import docker_daemon as support
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 from tests.support.docker_daemon import Daemon
 from tests.support.runtimes import DOCKER_URL, InWarmImage, in_image, is_warm, make_runtime, shell, work_of
+from tests.support.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.real_part(support.lack())
-WAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).parents[2]
 LOOKS_AND_LEAVES = """
 import json, os, sys
@@ -126,7 +126,7 @@ class Bench:
         assignment = make_assignment("0" * 64, trial=trial)
         ids = {"trial_id": f"{experiment}-{trial}", "allocation_id": allocation_id}
         handle = await self.begin(assignment.model_copy(update=ids))
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX):
             return handle, await self.runtime.wait(allocation_id, handle)
 
     async def run_two(self) -> tuple[Handle, Handle]:
@@ -146,7 +146,7 @@ class Bench:
 @pytest.fixture
 async def bench(docker_daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     monkeypatch.setenv(DOCKER_URL, docker_daemon.url)
-    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", WAIT_SECONDS_MAX)  # a busy machine's late fork is a cold start, rightly
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", SECONDS_MAX)  # a busy machine's late fork is a cold start, rightly
     monkeypatch.setattr(warm, "MAKE_AFTER_SECONDS", 600.0)  # none but those that a test makes
     bench = Bench(tmp_path)
     yield bench
@@ -279,7 +279,7 @@ async def test_a_warm_container_without_an_agent_ends_by_itself(bench: Bench, do
     await agent.communicate()
     assert agent.returncode == -signal.SIGKILL
     [left] = containers(docker_daemon, bench.directory)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(SECONDS_MAX):
         while containers(docker_daemon, bench.directory, running=True):  # noqa: ASYNC110 - the daemon's client does not await
             await asyncio.sleep(0.05)
     runtime = await bench.open(*shell("exit 0"))
@@ -292,7 +292,7 @@ async def test_a_worker_in_a_warm_container_finds_what_one_in_a_cold_one_finds(
     nats: NatsServer, docker_daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm, "MAKE_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", WAIT_SECONDS_MAX)
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", SECONDS_MAX)
     settings = replace(
         agent_settings(nats.url, tmp_path),
         docker_url=docker_daemon.url,

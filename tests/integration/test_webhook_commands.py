@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from tenuto.cli.main import app
 from tests.support.gateway_world import World, gateway_world, requested, validated
 from tests.support.mail_receivers import MailReceiver
-
-SECONDS_MAX = 60.0
+from tests.support.waiting import SECONDS_MAX
 
 
 @pytest.fixture

@@ -19,10 +19,9 @@ from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.events.trial import NoticeReported, TrialFailed
 from tests.support.gateway_world import World, gateway_world, requested
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
-from tests.support.waiting import until_async
+from tests.support.waiting import SECONDS_MAX, until_async
 
 LOST = [{"on": "agent_lost"}]
-SECONDS_MAX = 60.0
 
 
 class Hooks(World):

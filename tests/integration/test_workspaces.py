@@ -24,7 +24,7 @@ from tenuto.services.gateway.policies.access import Sight
 from tenuto.services.gateway.rest.anonymous import WAITS, as_seen
 from tests.support.gateway_world import World, gateway_world
 from tests.support.gateway_world import requested as requested_of_1
-from tests.support.waiting import until_async
+from tests.support.waiting import SECONDS_MAX, until_async
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "workspaces.md"
 VAULT = "\nresources: {workspace: vault}"
@@ -293,7 +293,7 @@ async def test_webhooks_tell_their_maker_nothing_that_it_does_not_see(users: Use
         assert made.status_code == 201, made.text
     assert (await users.ada.submit(users.ada.config + VAULT)).status_code == 201
     await users.admin.record(requested_of_1(1))
-    await asyncio.wait_for(_folded(users.admin), 30)
+    await asyncio.wait_for(_folded(users.admin), SECONDS_MAX)
     notices = {name: webhook.number for name, webhook in users.admin.service.gateway.loop.state.notices.webhooks.items()}
     assert notices == {"adas": 1, "eves": 0}
     assert [item["name"] for item in await users.eve.get("/webhooks")] == ["eves"]

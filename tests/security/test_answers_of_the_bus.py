@@ -22,6 +22,7 @@ from tenuto.kernel.bus_permissions import AGENTS_ACCOUNT, SERVICES_ACCOUNT, SYST
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tests.security.answers import intrusions, log_stream, replies
+from tests.support.waiting import SECONDS_MAX
 
 THIEF, VICTIM = "stolen", "victim"
 EVENTS = 5
@@ -73,7 +74,7 @@ async def test_an_answer_that_goes_astray_is_found(sound: bool, monkeypatch: pyt
         for _ in range(2):  # answered after those before it; and the second is stored after what those answers became
             await thief.request(subjects.ingress("metrics", THIEF), b"{}", timeout=30)
         found = await look(js, before)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             while not sound and not (any("lane" in item for item in found) and any("message" in item for item in found)):
                 found = await look(js, before)
         # A server that reads strictly takes its own answer for no request to clear the stream: this is shown with a real one.

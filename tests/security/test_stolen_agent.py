@@ -45,7 +45,7 @@ from tenuto.schemas.subjects import Lane
 from tests.security.answers import intrusions, log_stream, replies
 from tests.support.leases import OUTLIVES_THE_TEST
 from tests.support.live_cluster import LiveCluster
-from tests.support.waiting import until_on_loop
+from tests.support.waiting import SECONDS_MAX, until_on_loop
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MODELS = Path(__file__).parent / "models"
@@ -141,7 +141,7 @@ async def logged_in(world: World, agent: str) -> AsyncIterator[Thief]:
 
     user = f"agent/{agent}"
     options = {"user": user, "password": world.passwords.get(agent) or _password(world, agent), "allow_reconnect": False}
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             try:
                 bus = await nats.connect(world.url, name=STRANGER, inbox_prefix=subjects.inbox(user), error_cb=note, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
@@ -18,6 +19,8 @@ from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, joined, requested, submitted
 from tests.support.scheduler_model import judge
 from tests.support.scheduler_world import World
+
+LARGE_POOL_CPU_SECONDS_MAX = 150.0
 
 
 def cluster(seed: int) -> World:
@@ -106,11 +109,10 @@ def test_without_the_hold_small_gangs_starve_a_large_one() -> None:
     assert not served(no_hold)
 
 
-@pytest.mark.timeout(150)
 def test_a_large_pool_is_planned() -> None:
-    """500 agents, 2,500 trials running, 2,500 more urgent ones that preempt them: a cost some 30 times higher
-    would meet the time limit."""
-    driver = Driver(checks=False)
+    """500 agents, 2,500 trials running, 2,500 more urgent ones that preempt them: the bound is some 30 times what it costs, of
+    this process's own time, which no other load on the machine makes longer."""
+    driver, began = Driver(checks=False), time.process_time()
     for number in range(500):
         driver.record(joined(f"agent-{number:04}", 5))
     for experiment in range(1, 26):
@@ -124,3 +126,4 @@ def test_a_large_pool_is_planned() -> None:
             driver.record(data)
     assert len(driver.decide_all()) > 2_000
     driver.core.check(driver.state)
+    assert time.process_time() - began < LARGE_POOL_CPU_SECONDS_MAX

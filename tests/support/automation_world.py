@@ -13,9 +13,7 @@ from tenuto.client import ClientError
 from tenuto.client.target import Target
 from tenuto.schemas.events.search import ExperimentCompleted
 from tests.support.gateway_world import CONFIG, WHY, World
-from tests.support.waiting import ended, until_async
-
-SECONDS_MAX = 120.0
+from tests.support.waiting import SECONDS_MAX, ended, until_async
 
 
 class Around(World):

@@ -35,11 +35,10 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.subjects import Lane
 from tests.support import litter
+from tests.support.waiting import SECONDS_MAX
 
 AGENT = "node-1"
 FETCH_SECONDS = 0.2
-WAIT_SECONDS_MAX = 180.0
-"""Workers that import torch take many seconds on a busy machine."""
 
 
 def make_context(shared: Path, body: bytes = b"LR = 0.1\n") -> str:
@@ -137,7 +136,7 @@ class ControlPlane:
         self.position += 1
         self.assigned = assignments
         body = self._told(assignments).to_json()
-        reply = await self._bus.request(subjects.assign(AGENT), body, timeout=WAIT_SECONDS_MAX)
+        reply = await self._bus.request(subjects.assign(AGENT), body, timeout=SECONDS_MAX)
         return AssignReply.from_json(reply.data)
 
     def exits(self) -> dict[str, WorkersExitedReport]:
@@ -147,7 +146,7 @@ class ControlPlane:
     def kinds(self, lane: str) -> list[str]:
         return [kind for kind, _ in self.reports[lane]]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS_MAX) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = SECONDS_MAX) -> None:
         """Waits until the condition holds; it is evaluated at each message received."""
         try:
             async with asyncio.timeout(seconds):

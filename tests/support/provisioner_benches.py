@@ -3,7 +3,6 @@ are stand-ins: programs that print, wait, and end when they are told."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import secrets
@@ -17,11 +16,10 @@ import psutil
 
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, RealNode
+from tests.support.waiting import until_async
 
 POOL = "gpus"
 SECRET = "tenuto-join-a-secret-of-the-tests"
-WAIT_SECONDS_MAX = 120.0
-POLL_SECONDS = 0.1
 STAND_IN = """
 import os, pathlib, signal, sys, time
 here, name = pathlib.Path(sys.argv[1]), sys.argv[-1]
@@ -135,31 +133,22 @@ class Bench(ABC):
 
 async def until(provisioner: Provisioner, phase: str, count: int = 1) -> list[RealNode]:
     """The nodes, as soon as exactly `count` are in that phase."""
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            found = [node for node in await provisioner.nodes() if node.phase == phase]
-            if len(found) == count:
-                return found
-            await asyncio.sleep(POLL_SECONDS)
+    nodes = await until_async(provisioner.nodes, lambda nodes: [node.phase for node in nodes].count(phase) == count)
+    return [node for node in nodes if node.phase == phase]
 
 
 async def until_over(provisioner: Provisioner, node: RealNode) -> RealNode | None:
     """The node, as soon as it has ended. None: its provider has forgotten it."""
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            found = [item for item in await provisioner.nodes() if item.provider_id == node.provider_id]
-            if not found or found[0].phase == "ended":
-                return found[0] if found else None
-            await asyncio.sleep(POLL_SECONDS)
+
+    async def found() -> list[RealNode]:
+        return [item for item in await provisioner.nodes() if item.provider_id == node.provider_id]
+
+    nodes = await until_async(found, lambda nodes: not nodes or nodes[0].phase == "ended")
+    return nodes[0] if nodes else None
 
 
 async def until_printed(provisioner: Provisioner, node: RealNode, words: str) -> str:
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            said = await provisioner.logs(node, 100)
-            if words in said:
-                return said
-            await asyncio.sleep(POLL_SECONDS)
+    return await until_async(lambda: provisioner.logs(node, 100), lambda said: words in said)
 
 
 def is_live(pid: int) -> bool:

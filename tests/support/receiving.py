@@ -16,6 +16,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, Committed
+from tests.support.waiting import SECONDS_MAX
 
 AGENT, SPOOL = "node.1", "spool-a"
 
@@ -45,7 +46,7 @@ class Receiver:
         self._moved.set()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while len(self.bodies) < count:
                 self._moved.clear()
                 await self._moved.wait()
@@ -82,7 +83,7 @@ class Setup:
             await js.publish(subjects.ingress("tracker", agent), b"%d" % sequence, headers=all_headers)
 
     async def told_of(self, sequence: int) -> Committed:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while True:
                 committed = await self.told.get()
                 if committed.sequence >= sequence:
@@ -92,14 +93,14 @@ class Setup:
         """Sends reports as an agent does: again, whenever it is asked to, until it is told that the last one is committed. What
         the bus still hands to a receiver that was killed comes later than what follows it, which looks like a gap."""
         await self.send(*sequences)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while (told := await self.told.get()).sequence < sequences[-1]:
                 if told.resend:
                     await self.send(*sequences)
             return told
 
     async def told_to_resend(self) -> Committed:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while not (committed := await self.told.get()).resend:
                 pass
             return committed

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from tests.support.waiting import SECONDS_MAX
+
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
-SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tests.support.launcher_driver import Driver as Launcher
 from tests.support.launcher_driver import only
 from tests.support.manual_clock import ManualClock
 from tests.support.scheduler_driver import Driver, exited, joined, requested, short, submitted
+from tests.support.waiting import SECONDS_MAX
 
 HOUR = 3600.0
 
@@ -117,8 +118,8 @@ async def test_a_step_is_announced_at_once() -> None:
     waiting = asyncio.create_task(departure.pause(HOUR, ""))
     await asyncio.sleep(0)
     departure.announce("now")
-    await asyncio.wait_for(waiting, 10)
-    await asyncio.wait_for(departure.pause(HOUR, ""), 10)
+    await asyncio.wait_for(waiting, SECONDS_MAX)
+    await asyncio.wait_for(departure.pause(HOUR, ""), SECONDS_MAX)
 
 
 def test_the_launcher_records_what_an_agent_announces_and_that_it_went() -> None:

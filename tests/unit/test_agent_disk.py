@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.workers.agent.database import Disk
+from tests.support.waiting import SECONDS_MAX
 
 
 async def test_damage_is_told_also_where_the_caller_has_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -30,7 +31,7 @@ async def test_damage_is_told_also_where_the_caller_has_left(caplog: pytest.LogC
     with pytest.raises(asyncio.CancelledError):
         await calling
     go_on.set()
-    error = await asyncio.wait_for(told.get(), 30)
+    error = await asyncio.wait_for(told.get(), SECONDS_MAX)
     assert str(error) == "file is not a database"
     await asyncio.to_thread(disk.close)
     del calling, error

@@ -17,6 +17,7 @@ from tenuto.workers.agent.outcome import End
 from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.starting import Starter
 from tests.support.control_plane import AGENT, make_assignment
+from tests.support.waiting import SECONDS_MAX
 
 
 class SlowRuntime:
@@ -53,7 +54,7 @@ async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path
     ending = asyncio.create_task(starter(runtime, tmp_path).start(live))
     await runtime.preparing.wait()
     live.run = replace(live.run, killed_for="pause")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         end = await ending
     assert isinstance(end, End)
     assert (end.outcome, runtime.given_up, runtime.started) == ("paused", True, False)

@@ -20,6 +20,7 @@ from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.boot import KNOWN, BootSettings, boot_script, boot_settings
 from tenuto.services.launcher.adapters.provisioners.values import BadSetting, read
 from tests.support.cloud_machine import Machine
+from tests.support.waiting import SECONDS_MAX
 
 TOKEN = "tenuto-join-a-secret-of-the-tests"
 AGENT = """#!/bin/sh
@@ -51,7 +52,7 @@ async def _run(directory: Path, given: BootSettings, does: str = "joins", *, boo
     script = boot_script(order, made, end_notice="aws", boot_seconds=boot_seconds, stop_seconds=90)
     process = await machine.boot(script)
     (directory / "script.pid").write_text(str(process.pid))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         await process.wait()
     return machine
 

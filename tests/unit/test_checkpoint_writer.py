@@ -20,8 +20,7 @@ from tenuto.workers.checkpoints import writer as writer_module
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.writer import LEAVING_TRIES_MAX, TRIES_MAX, CheckpointWriter, Fill, Position
 from tenuto.workers.harness.errors import WillRepeat
-
-WAIT_SECONDS_MAX = 20.0
+from tests.support.waiting import SECONDS_MAX
 
 
 class Store(DirectoryStore):
@@ -87,11 +86,11 @@ def test_training_goes_on_while_one_is_stored_and_the_next_one_waits(tmp_path: P
 
     def slow(directory: Path) -> None:
         begun.set()
-        assert gate.wait(WAIT_SECONDS_MAX)
+        assert gate.wait(SECONDS_MAX)
         (directory / "state").write_text("10")
 
     bench.writer.save(at(10), lambda: slow, bench.then("validated 10"))
-    assert begun.wait(WAIT_SECONDS_MAX)
+    assert begun.wait(SECONDS_MAX)
     assert bench.writer.busy, "the training thread was not held up"
     assert bench.happened == []
     threading.Timer(0.05, lambda: (bench.happened.append("released"), gate.set())).start()

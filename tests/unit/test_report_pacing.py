@@ -11,6 +11,7 @@ import pytest
 from tenuto.workers.agent import rpc
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.rpc import PACED_REPORTS, WorkerDoor
+from tests.support.waiting import SECONDS_MAX
 
 
 def door(queued: list[int]) -> tuple[Any, Changed]:
@@ -31,12 +32,12 @@ async def test_a_call_is_answered_when_few_wait_and_not_before() -> None:
         assert not answer.done()
     queued[0] = PACED_REPORTS - 1
     committed.notify()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         await answer
 
 
 async def test_a_call_is_answered_in_the_end_where_nothing_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "PACE_SECONDS_MAX", 0.05)
     found, _ = door([10**6])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         await found._pace("1-1-1")
