@@ -31,7 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "chaos": (), "checkpoint_stall": (), "checkpoints": (), "client": (), "containers": (), "ddp_resume": (),
     "decision_latency": (), "distributed": (), "event_log": (), "event_streams": (), "from_determined": ("{determined}",),
-    "horovod": (), "lists": (), "metric_layouts": (), "metrics": (), "mlflow_ingest": (), "page": (), "past_queue": (),
+    "horovod": (), "idle_connections": (), "lists": (), "metric_layouts": (), "metrics": (), "mlflow_ingest": (), "page": (),
+    "past_queue": (),
     "provisioning": (), "provisioning_days": (), "reports": (), "scheduler": (), "scheduler_events": (), "search": (),
     "search_kills": (), "search_noise": (), "search_noise_rules": (), "search_quality": (), "service_loop": (),
     "shared_cluster": (), "start_up": (), "training": (), "turnover": (), "webhooks": (),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import socket
 from collections.abc import Callable, Iterator
 
@@ -51,6 +52,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class _GivenUp(logging.Filter):
+    """Keeps out the traceback of each request that is given up when the server stops: uvicorn says in one line how many these
+    are, and a client with a thousand half-sent requests would write some fifty thousand lines."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+logging.getLogger("uvicorn.error").addFilter(_GivenUp())
 
 
 class _Server(uvicorn.Server):
