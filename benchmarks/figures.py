@@ -1,4 +1,4 @@
-"""Figures of the benchmarks in a form for programs, and their small form. See "Add a benchmark" in CONTRIBUTING.md."""
+"""Figures of the benchmarks in a form for programs, and their small form. See contributing/benchmark.md."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from tenuto.cli.main import app
 from tenuto.schemas.config.reading import parse_config
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [path for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))) if path.parent.name != "reference"]
+FOUND = (path for place in ("*.md", "contributing/*.md", "docs/**/*.md") for path in sorted(ROOT.glob(place)))
+GUIDES = [path for path in FOUND if path.parent.name != "reference"]
 """Documents written by hand; those in docs/reference are generated from the code."""
 README = (ROOT / "README.md").read_text()
 
