@@ -22,7 +22,7 @@ from tenuto.kernel import bus as bus_module
 from tenuto.kernel.account import PASSING
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.private_files import private
+from tenuto.kernel.private_files import kept_bit, private
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.storage.definitions import DEFINITIONS
 from tenuto.kernel.storage.stores import stores_of
@@ -123,7 +123,7 @@ class AgentApp:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock = _open_lock(self._directory / LOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._directory.chmod(PASSING if self.runtime.separate_account else 0o700)
+            self._directory.chmod((PASSING if self.runtime.separate_account else 0o700) | kept_bit(self._directory))
         except BlockingIOError:
             if self._lock is not None:
                 self._lock.close()

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from tenuto.kernel.private_files import private
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -95,8 +97,8 @@ def open_database(path: Path) -> Database:
     """Opens the database. Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also
     after a power failure, unless its transaction says otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # It holds the workers' tokens, so it is made private while empty; SQLite gives its two companion files the same mode.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # It holds the workers' tokens, so it is made private while empty; SQLite gives its companion files the same mode and owner.
+    os.close(private(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
     for file in (path, *(path.with_name(f"{path.name}-{name}") for name in ("wal", "shm"))):
         with contextlib.suppress(FileNotFoundError):
             file.chmod(0o600)

@@ -8,6 +8,8 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from tenuto.kernel.private_files import make_private_directory
+
 logger = logging.getLogger(__name__)
 
 LINE_CHARACTERS_MIN = 6
@@ -91,7 +93,7 @@ def store(directory: Path, allocation_id: str, values: Mapping[str, str]) -> Non
     """Stores the secrets of a run, so that an agent that is restarted on `directory` while the run goes on can mask them.
     Raises OSError."""
     path = _path(directory, allocation_id)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:

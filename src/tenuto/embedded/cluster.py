@@ -113,6 +113,7 @@ def process_specs(
     *,
     cpu_slots: int | None,
     worker_user: str = "",
+    worker_confined: bool = False,
     listen: Listen | None = None,
 ) -> list[ProcessSpec]:
     """Every process beside the two servers. Agents get no access to the database, and little to the bus."""
@@ -132,7 +133,7 @@ def process_specs(
     service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
     of = {"gateway": {"TENUTO_BUS_USERS_DIRECTORY": str(layout.bus_users)}}
     if "TENUTO_PROVISIONER_DIRECTORY" not in service:
-        of["launcher"] = {"TENUTO_PROVISIONER_DIRECTORY": str(layout.root / "provisioners")}
+        of["launcher"] = {"TENUTO_PROVISIONER_DIRECTORY": str(layout.provisioners)}
     if listen is not None:
         of["gateway"] |= {
             "TENUTO_REST_TLS_HOST": listen.host,
@@ -145,6 +146,8 @@ def process_specs(
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
     if worker_user:
         agent["TENUTO_WORKER_USER"] = worker_user
+    if worker_confined:
+        agent["TENUTO_WORKER_CONFINED"] = "1"
     listens = metrics_listens(os.environ.get("TENUTO_METRICS_LISTEN", ""))
     return [
         *(
@@ -191,9 +194,9 @@ def _user(name: str, password: str) -> dict[str, str]:
 
 
 def _agent(layout: Layout, environment: dict[str, str], agent_id: str, number: int) -> ProcessSpec:
-    name = "agent" if number == 1 else f"agent-{number}"
-    own = {"TENUTO_AGENT_DIRECTORY": str(layout.agent.with_name(name)), "TENUTO_AGENT_ID": agent_id}
-    return ProcessSpec(name, _python(AGENT_MODULE), environment | own)
+    directory = layout.agent_of(number)
+    own = {"TENUTO_AGENT_DIRECTORY": str(directory), "TENUTO_AGENT_ID": agent_id}
+    return ProcessSpec(directory.name, _python(AGENT_MODULE), environment | own)
 
 
 def _python(module: str) -> tuple[str, ...]:
@@ -205,7 +208,7 @@ _PER_PROCESS = frozenset(
     for name in (
         *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "AGENT_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
-        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
+        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER", "WORKER_CONFINED"),
         *("GATEWAY_URL", "BUS_USERS_DIRECTORY", "NATS_PUBLIC_URL", "NATS_CA_FILE", "REST_TLS_HOST", "REST_CERT_FILE"),
         *("REST_KEY_FILE", "METRICS_LISTEN"),
     )

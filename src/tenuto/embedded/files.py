@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tenuto.embedded.process import ServerError, explain, no_space
-from tenuto.kernel.private_files import private, write_private
+from tenuto.kernel.private_files import keep_as, private, take_back, write_private
 
 DISK_FREE_BYTES_MIN = 256 * 1024 * 1024
 """Least free disk: a new cluster's files take 60 MB, and below this the first experiment would fill the disk."""
@@ -112,16 +112,45 @@ class Layout:
                 f"{no_space(self.root)[:-1]} (free: {free_bytes >> 20} MB, needed: {DISK_FREE_BYTES_MIN >> 20} MB)."
             )
 
-    def close_to_others(self, *, worker_user: bool) -> None:
+    def close_to_others(self, *, worker_user: bool, keeper: tuple[int, int] | None = None, agents: int = 1) -> None:
         """Sets the modes of the directories so that other accounts only reach what is theirs: if this is root, PostgreSQL has
-        an account of its own, and with `worker_user` workers have one. Raises OSError."""
+        an account of its own, and with `worker_user` workers have one. `keeper`: user and group that the cluster's own files
+        belong to, because workers are root, too. Raises OSError."""
         root = os.geteuid() == 0
+        passed = [self.shared, *(self.agent_of(number) for number in range(1, agents + 1))]
+        closed = [self.root / "logs", self.nats, self.bus_users, self.shared / "contexts"]
+        later = [self.provisioners, self.tls, self.shared / "artifacts"]  # services make them when they need them
+        if keeper is not None:
+            for directory in [*passed, *later]:
+                directory.mkdir(mode=CLOSED, exist_ok=True)
+            for directory in (self.root, *passed):
+                keep_as(directory, *keeper, PASSING)
+            for directory in (*closed, *later, self.postgres):
+                keep_as(directory, *keeper, CLOSED)
+            return
+        for directory in (self.root, *passed, *closed, *later, self.postgres):
+            if directory.is_dir():
+                take_back(directory)
         _set_mode(self.root, PASSING if worker_user or root else CLOSED)
         _set_mode(self.postgres, PASSING if root else CLOSED)
         for directory in (self.shared, self.agent):
             _set_mode(directory, PASSING if worker_user else CLOSED)
-        for directory in (self.root / "logs", self.nats, self.bus_users, self.shared / "contexts"):
+        for directory in closed:
             _set_mode(directory, CLOSED)
+
+    def agent_of(self, number: int) -> Path:
+        """Directory of one of several agents, from 1."""
+        return self.agent if number == 1 else self.agent.with_name(f"agent-{number}")
+
+    @property
+    def provisioners(self) -> Path:
+        """Directory of the launcher's provisioners."""
+        return self.root / "provisioners"
+
+    def can_be_kept(self, keeper: int) -> bool:
+        """True if the directory may be given to that account: no other one has it, and not all share it, as they do /tmp."""
+        state = self.root.stat()
+        return state.st_uid in (os.geteuid(), keeper) and not state.st_mode & stat.S_ISVTX
 
     @property
     def told_of_accounts(self) -> Path:

@@ -35,7 +35,7 @@ from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.preloaded_parent import END_UNSEEN
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
 from tenuto.embedded.starting import Child, Starter
-from tenuto.embedded.worker_account import separate_workers, tell_of_accounts
+from tenuto.embedded.worker_account import WorkerRights, separate_workers, tell_of_rights
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.exit_codes import EXIT_REVOKED, EXIT_SETTINGS
@@ -68,8 +68,8 @@ class AlreadyUp(ServerError):
 
 
 class Supervisor:
-    def __init__(self, options: Options, clock: Clock, report: Report) -> None:
-        self._options = options
+    def __init__(self, options: Options, clock: Clock, report: Report, rights: WorkerRights) -> None:
+        self._options, self._rights = options, rights
         self._layout = options.layout
         self._clock = clock
         self._report = report
@@ -105,9 +105,16 @@ class Supervisor:
         await self._migrate()
         self._keep(self._keep_server("postgres", self._postgres))
         self._keep(self._keep_server("nats", self._nats))
-        slots, user = self._options.cpu_slots, self._options.worker_user
         for spec in process_specs(
-            layout, self._postgres, self._nats, port, passwords, cpu_slots=slots, worker_user=user, listen=self._listen
+            layout,
+            self._postgres,
+            self._nats,
+            port,
+            passwords,
+            cpu_slots=self._options.cpu_slots,
+            worker_user=self._rights.user,
+            worker_confined=self._rights.confined,
+            listen=self._listen,
         ):
             self._keep(self._keep_process(spec))
         self._keep(self._bound_logs())
@@ -297,21 +304,21 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
             state = read_state(layout)
             where = state.url if state else "an unknown address"
             raise AlreadyUp(f"The cluster in {layout.root} is already up at {where}; `tenuto down` stops it.")
-        await asyncio.to_thread(separate_workers, layout, options.worker_user)
+        rights = await asyncio.to_thread(separate_workers, layout, options.worker_user, options.agents)
     except OSError as error:
         raise explain(error, layout.root) from error
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    supervisor = Supervisor(options, SystemClock(), report)
+    supervisor = Supervisor(options, SystemClock(), report, rights)
     starting = asyncio.ensure_future(supervisor.start())
     stopped = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             url = starting.result()
-            tell_of_accounts(layout, options.worker_user, report)
+            tell_of_rights(layout, rights, report)
             ready(url)
             await stopped
         report("stopping")

@@ -13,11 +13,12 @@ import pwd
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tenuto.kernel.confinement import confined, sees_private_processes
 from tenuto.kernel.storage import beneath
 
 PROBE_SECONDS_MAX = 60.0
@@ -39,11 +40,27 @@ class Account:
     name: str
     uid: int
     gid: int
+    confined: bool = False
+    """True: root itself, without its rights over what belongs to others (confinement.py)."""
 
     @property
-    def process_options(self) -> dict[str, Any]:
-        """Options of `subprocess.Popen` that start a process as this account, with its one group."""
-        return {"user": self.uid, "group": self.gid, "extra_groups": [], "umask": WORKER_UMASK}
+    def is_other(self) -> bool:
+        """True for another account than this process's own."""
+        return not self.confined
+
+    @property
+    def hides(self) -> bool:
+        """True if its processes hide from each other. An agent that may not look at such processes would not find them."""
+        return not self.confined or sees_private_processes()
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a process of this account, with its one group. The first word of `command` is a path. Raises OSError."""
+        if self.confined:
+            words, variables = confined(command, environment)
+            return subprocess.Popen(words, env=variables, **options)
+        return subprocess.Popen(
+            [*command], env=dict(environment), user=self.uid, group=self.gid, extra_groups=[], umask=WORKER_UMASK, **options
+        )
 
     def own(self, path: Path, mode: int) -> None:
         """Gives a path that this process has just made to the account. The path must be in a directory that only this process
@@ -81,6 +98,11 @@ def find_account(name: str) -> Account:
     return Account(name, found.pw_uid, found.pw_gid)
 
 
+def confined_root() -> Account:
+    """Account of workers that stay root, without root's rights over what belongs to others."""
+    return Account(pwd.getpwuid(0).pw_name, 0, os.getegid(), confined=True)
+
+
 def check_account(account: Account, directory: Path) -> None:
     """Starts one process as the account, in the way that workers are started. Raises NoAccount."""
     if not account.can_enter(directory / "agent"):
@@ -91,14 +113,13 @@ def check_account(account: Account, directory: Path) -> None:
     said = b"it did not answer within a minute"
     command = [sys.executable, "-P", "-c", "import sys, tenuto.workers.harness.environment; sys.stdin.read()"]
     try:
-        process = subprocess.Popen(
+        process = account.start(
             command,
+            _plain(os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=_plain(os.environ),
             cwd="/",
-            **account.process_options,
         )
     except PermissionError as error:
         if not account.can_enter(Path(sys.executable).resolve()):

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import ValidationError
 
+from tenuto.kernel.private_files import give_to_keeper
 from tenuto.kernel.settings import SettingsError
 from tenuto.kernel.storage.stores import Stores, is_store_name
 from tenuto.schemas.anchors import ANCHORS_MAX, Anchor
@@ -71,6 +72,7 @@ class FileTarget:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            give_to_keeper(descriptor, self._path.parent)
             size = os.fstat(descriptor).st_size
             whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"  # not so after a full disk or a crash
             line = (b"" if whole else b"\n") + anchor.to_json() + b"\n"

@@ -153,6 +153,10 @@ class Settings:
     worker_user: str = ""
     """Account that an agent runs users' code as; the agent needs the right to change accounts. Empty: the agent's own account,
     and then that code can read whatever the agent can. See docs/security.md."""
+    worker_confined: int = 0
+    """1: an agent that is root, and has no `worker_user`, runs users' code as root without root's rights over what belongs to
+    other accounts, among which are the cluster's secrets then; `tenuto up` as root does so where it finds no account to use. See
+    docs/security.md."""
     worker_inherits: str = ""
     """Variables of an agent's own environment that its workers get beside those that they always get: names, or beginnings of
     names with a star, with commas between, such as WANDB_API_KEY,MY_LAB_*. See docs/limits.md."""

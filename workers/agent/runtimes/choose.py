@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tenuto.kernel.account import Account, NoAccount, find_account
+from tenuto.kernel.account import Account, NoAccount, confined_root, find_account
+from tenuto.kernel.confinement import can_confine
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.events.agent import Slot
@@ -41,6 +42,7 @@ def make_runtime(
     start warm. Raises RuntimeUnavailable and NoSlots."""
     try:
         account = find_account(settings.worker_user) if settings.worker_user else None
+        rights = _confined() if account is None and settings.worker_confined else account
         inherits = read_patterns(settings.worker_inherits)
     except (NoAccount, BadPattern) as error:
         raise RuntimeUnavailable(str(error)) from error
@@ -53,7 +55,7 @@ def make_runtime(
         base=base,
         inherits=inherits,
         command=command or WORKER_COMMAND,
-        account=account,
+        account=rights,
         warm_environments_max=0 if command else settings.warm_environments_max,
         limits=ProcessLimits(settings.memory_bytes_per_slot, settings.cpus_per_slot, settings.cgroup_parent),
         limits_required=bool(settings.limits_required),
@@ -61,6 +63,12 @@ def make_runtime(
     if not settings.docker_url:
         return processes
     return ProcessesAndContainers(processes, _containers(settings, node, slots, account, base))
+
+
+def _confined() -> Account:
+    if not can_confine():
+        raise RuntimeUnavailable("TENUTO_WORKER_CONFINED needs an agent that is root, with root's rights: leave it out.")
+    return confined_root()
 
 
 def _containers(

@@ -7,15 +7,14 @@ of a report cannot choose where a service reads or deletes.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from tenuto.kernel.private_files import write_private
 from tenuto.kernel.storage.definitions import DEFINITIONS, DirectoryDefinition, StoreDefinition
 from tenuto.kernel.storage.opening import open_store
 from tenuto.kernel.storage.store import Store, StoreError
@@ -164,16 +163,7 @@ def write_stores(file: Path, definitions: Mapping[str, StoreDefinition]) -> None
     import yaml
 
     document = yaml.safe_dump(DEFINITIONS.dump_python(dict(sorted(definitions.items())), exclude_none=True), sort_keys=False)
-    descriptor, name = tempfile.mkstemp(prefix=".stores-", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w") as opened:
-            opened.write(document)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_private(file, document)
 
 
 def is_store_name(name: str) -> bool:

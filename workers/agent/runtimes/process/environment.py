@@ -51,9 +51,11 @@ class Host:
 def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Environment of all workers on these slots."""
     base = dict(host.base)
-    if host.account is not None:
+    if host.account is not None and host.account.is_other:
         base = {name: value for name, value in base.items() if not name.startswith("XDG_")}
-        base |= home_variables(host.account, host.home) | {PRIVATE_VARIABLE: "1"}
+        base |= home_variables(host.account, host.home)
+    if host.account is not None and host.account.hides:
+        base |= {PRIVATE_VARIABLE: "1"}
     return kept_variables(host.account.name if host.account else None) | base | device_variables(slots)
 
 
@@ -71,6 +73,6 @@ def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str
         work, node, address=host.address, directory=str(files.directory), error_file=str(files.error), command=host.command
     )
     environment[RUN_VARIABLE] = run_mark(node.directory, work.allocation_id)
-    if host.account is not None:
+    if host.account is not None and host.account.hides:
         environment[PRIVATE_VARIABLE] = "1"  # even if the configuration sets it
     return environment

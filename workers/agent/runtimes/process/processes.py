@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -107,23 +108,27 @@ def spawn(
 ) -> Spawned:
     """Starts a shell that waits for its go, with files in the run's existing directory. Raises OSError."""
     with hand_down_token(environment) as (variables, descriptors):
-        process = subprocess.Popen(
+        process = (account.start if account else popen)(
             [
                 *_ORPHANS, "/bin/sh", "-c", _SHELL, "tenuto-worker",
                 str(files.exit), str(files.stdout), str(files.stderr), sys.executable, _ORPHANS[-1], *command,
             ],
+            variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=variables,
             cwd=cwd,
             start_new_session=True,
             pass_fds=descriptors,
-            **(account.process_options if account else {}),
         )  # fmt: skip
     started = start_time(process.pid)
     assert started is not None, "a child that nobody has waited for has an entry in the process table"
     return Spawned(process, Identity(process.pid, started))
+
+
+def popen(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a process with the agent's own account and rights. Raises OSError."""
+    return subprocess.Popen([*command], env=dict(environment), **options)
 
 
 def start_time(pid: int) -> int | None:

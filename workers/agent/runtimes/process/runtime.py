@@ -232,12 +232,14 @@ class ProcessRuntime(RunDirectories):
 
     def _admit(self, account: Account) -> None:
         """Prepares directories for processes of another account. Raises RuntimeUnavailable."""
-        os.umask(0o077)  # files for other accounts are opened explicitly
+        if account.is_other:
+            os.umask(0o077)  # files for other accounts are opened explicitly
         directory = self._node.directory
         try:
             check_account(account, directory)
-            self.host.home.mkdir(mode=0o700, exist_ok=True)
-            account.own(self.host.home, 0o700)
+            if account.is_other:
+                self.host.home.mkdir(mode=0o700, exist_ok=True)
+                account.own(self.host.home, 0o700)
             if self._shared is not None:
                 checkpoints = self._shared / "checkpoints"
                 checkpoints.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from tenuto.workers.agent.runtimes.forks import (
     Forks,
     FrameworkGuesses,
 )
-from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, start_time
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, popen, start_time
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
@@ -54,16 +54,15 @@ class Zygote(Forks):
     def __init__(self, environment: Mapping[str, str], log: Path, account: Account | None = None) -> None:
         channel, theirs = socket.socketpair()
         with theirs, open(log, "ab", opener=private) as output:
-            self._process = subprocess.Popen(
+            self._process = (account.start if account else popen)(
                 [sys.executable, "-P", "-m", "tenuto.workers.harness.zygote", str(theirs.fileno())],
+                FIXED | dict(environment) | {RUN_VARIABLE: "-" * MARK_BYTES},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=FIXED | dict(environment) | {RUN_VARIABLE: "-" * MARK_BYTES},
                 cwd="/",
                 start_new_session=True,
-                **(account.process_options if account else {}),
             )
         super().__init__(channel)
 
