@@ -38,6 +38,8 @@ class World:
     starts: int = 0
     waited: list[float] = field(default_factory=list)
     """Pause after each start, in seconds."""
+    error: str = ""
+    """Of the trial, once it is given up."""
 
     def __post_init__(self) -> None:
         self.launcher.join()
@@ -63,7 +65,8 @@ class World:
         self.tracker.release(allocation)
         if asked and outcome == "paused":
             self.launcher.event(TrialExtended(experiment_id=1, trial_id="1-1", target_length=10, reason=WHY))
-        return not any(isinstance(data, TrialFailed) and data.final for data in decided)
+        self.error = next((data.error for data in decided if isinstance(data, TrialFailed) and data.final), "")
+        return not self.error
 
 
 def ends(world: World, acts: Any) -> int:
@@ -112,6 +115,31 @@ def test_a_trial_that_gets_on_is_never_given_up_and_never_waits(outcome: str, as
     for number in range(1, STARTS + 1):
         assert world.start(outcome, 137, asked=asked, saves_at=number)
     assert set(world.waited) == {0.0}
+
+
+@pytest.mark.parametrize("every", [1, 7, FRUITLESS_MAX])
+def test_a_preempted_trial_that_saves_is_never_given_up(every: int) -> None:
+    """One of low priority, whose slots others take again and again: each checkpoint is behind the last, by one batch only; some
+    of its runs (`every`) have come so far. Its checkpoints may be deleted meanwhile, as retention does."""
+    world = World()
+    for number in range(1, STARTS + 1):
+        assert world.start("preempted", asked=True, saves_at=number if number % every == 0 else 0), f"given up at {number}"
+    assert world.tracker.state.experiments[1].trials["1-1"].ends.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "remedy"),
+    [
+        ("preempted", "give it a more urgent resources.priority, or a shorter min_checkpoint_period."),
+        ("paused", "give it a shorter min_checkpoint_period."),
+        ("lost", "Look at its agents and their network (`tenuto agent ls`), then `tenuto exp continue`."),
+    ],
+)
+def test_the_end_of_one_that_does_not_get_on_says_what_to_do(outcome: str, remedy: str) -> None:
+    world = World()
+    assert ends(world, cycle([{"outcome": outcome, "asked": outcome in ("preempted", "paused")}])) == FRUITLESS_MAX + 1
+    assert world.error.startswith(f"the trial's workers {'were lost' if outcome == 'lost' else 'ended'} 101 times in a row")
+    assert world.error.endswith(remedy)
 
 
 def test_a_trial_that_gets_on_between_preemptions_in_vain_is_never_given_up() -> None:

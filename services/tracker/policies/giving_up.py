@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
 from tenuto.services.tracker.policies import repeating
 
 DEATHS_MAX = 5
@@ -18,7 +18,14 @@ time
 FRUITLESS_MAX = 100
 """The same for ends of any kind. An agent that is gone, a network that is down or a pool in which others always come first is
 nobody's fault and ends by itself, so a trial outlasts a night of it: with the pauses between restarts (at most five minutes)
-that is more than eight hours."""
+that is more than eight hours. A trial that saves something new whenever it is preempted is never given up by this."""
+_REMEDIES: dict[WorkersOutcome, str] = {
+    "preempted": "Others took its slots before it came to its next checkpoint: give it a more urgent resources.priority, or a "
+    "shorter min_checkpoint_period.",
+    "paused": "It was paused before it came to its next checkpoint: give it a shorter min_checkpoint_period.",
+    "lost": "Look at its agents and their network (`tenuto agent ls`), then `tenuto exp continue`.",
+}
+"""What the user can do about ends of a kind that brought nothing."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +83,16 @@ def verdict(ends: Ends, exited: WorkersExited, max_restarts: int) -> str | None:
         return None
     how = "were lost" if exited.outcome == "lost" else "ended"
     cause = exited.error or ("its processes were killed or its agent went away" if exited.outcome == "lost" else exited.outcome)
-    hint = ". Look for what kills them, such as too little memory." if dies else ""
+    if not dies:
+        cause = cause.removesuffix(".")  # often a sentence already
+    remedy = (
+        "Look for what kills them, such as too little memory."
+        if dies
+        else _REMEDIES.get(exited.outcome, "See its log (`tenuto trial logs`).")
+    )
     return (
         f"the trial's workers {how} {ends.fruitless} times in a row without a new checkpoint or a validation between; "
-        f"the last time: {cause}{hint}"
+        f"the last time: {cause}. {remedy}"
     )
 
 
