@@ -24,6 +24,3 @@ SIGNAL_EXIT_BASE = 128
 EXITED, KILLED, REFUSED = "exited", "killed", "refused"
 """Words behind the exit code in a run's exit file, from the parent of its worker: it ended by itself, died by a signal, or was
 never started, because the environment cannot run it."""
-ORDERLY = frozenset({0, 80, 81})
-"""Exit codes of workers that left as they were told; they are for people and for choices without consequences, such as a
-container that may serve the next run. What a run's end means is its `Ending`."""

@@ -14,9 +14,11 @@ import pytest
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.runtimes.process.cgroups import ProcessLimits
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailable, Work
+from tenuto.workers.agent.secret_masks import NO_MASK
 from tests.support import cgroups
 from tests.support.control_plane import AGENT, make_assignment, make_config
 from tests.support.runtimes import SLOTS, gang_work_of, shell, work_of
@@ -101,9 +103,13 @@ async def test_a_worker_killed_otherwise_has_not_run_out_of_memory(bench: Bench)
 
 
 async def test_a_worker_that_left_as_it_was_told_has_not_failed_for_a_helper_without_memory(bench: Bench) -> None:
+    """Only its word counts: one that ends with the same code and has told nothing has failed, for its memory."""
     runtime = await bench.open(*shell(f'{sys.executable} -c "{TAKES}"; exit 80'))
     found = await bench.ended(runtime, await bench.begin(runtime))
-    assert (found.code, found.out_of_memory) == (80, False)
+    assert name_end(found, "preempted", None, NO_MASK) == End("preempted", 80, None)
+    without_word = name_end(found, None, None, NO_MASK)
+    assert (without_word.outcome, without_word.exit_code) == ("failed", 128 + signal.SIGKILL)
+    assert "ran out of memory" in (without_word.error or "")
     await runtime.clean("1-1-1")
 
 

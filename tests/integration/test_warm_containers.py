@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,6 +29,7 @@ from tenuto.workers.agent.runtimes.docker.description import Limits
 from tenuto.workers.agent.runtimes.docker.words import out_of_memory
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle
 from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
+from tenuto.workers.endings import Ending
 from tests.support import docker_daemon as support
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 from tests.support.docker_daemon import Daemon
@@ -114,18 +115,20 @@ class Bench:
         await self.runtime.open()
         return self.runtime
 
-    async def begin(self, assignment: Assignment) -> Handle:
+    async def begin(self, assignment: Assignment, told: Ending | None = None) -> Handle:
         work = work_of(self.context, assignment)
         await self.runtime.prepare(work)
         handle = await self.runtime.start(work)
+        if told is not None:
+            self.runtime.note_told(work.allocation_id, told)
         await self.runtime.go(handle)
         return handle
 
-    async def run(self, allocation_id: str = "1-1-1") -> tuple[Handle, Exit]:
+    async def run(self, allocation_id: str = "1-1-1", told: Ending | None = "finished") -> tuple[Handle, Exit]:
         experiment, trial, _ = map(int, allocation_id.split("-"))
         assignment = make_assignment("0" * 64, trial=trial)
         ids = {"trial_id": f"{experiment}-{trial}", "allocation_id": allocation_id}
-        handle = await self.begin(assignment.model_copy(update=ids))
+        handle = await self.begin(assignment.model_copy(update=ids), told)
         async with asyncio.timeout(SECONDS_MAX):
             return handle, await self.runtime.wait(allocation_id, handle)
 
@@ -190,13 +193,21 @@ async def test_runs_that_follow_each_other_in_a_container_see_nothing_of_each_ot
 
 async def test_a_run_that_fails_takes_its_container_with_it(bench: Bench, docker_daemon: Daemon) -> None:
     runtime = await bench.open(*shell("(setsid sleep 600 &); [ $TENUTO_ALLOCATION_ID = 1-1-1 ] && exit 0; exit 1"))
-    for allocation_id in ("1-1-1", "1-2-1"):
-        handle, _ = await bench.run(allocation_id)
+    for allocation_id, told in (("1-1-1", "finished"), ("1-2-1", "failed")):
+        handle, _ = await bench.run(allocation_id, cast(Ending, told))
         assert container_of(handle).removeprefix("container:") not in containers(docker_daemon, bench.directory, running=True)
         await runtime.clean(allocation_id)
     runtime.ahead = False
     handle, ended = await bench.run("1-3-1")
     assert (is_warm(handle), ended.code) == (False, 1), "without a warm container it starts cold"
+
+
+@pytest.mark.parametrize("code", [0, 80, 81, 82])
+async def test_a_run_that_tells_nothing_takes_its_container_with_it(bench: Bench, docker_daemon: Daemon, code: int) -> None:
+    await bench.open(*shell(f"exit {code}"))
+    handle, ended = await bench.run(told=None)
+    assert (is_warm(handle), ended.code) == (True, code)
+    assert container_of(handle).removeprefix("container:") not in containers(docker_daemon, bench.directory, running=True)
 
 
 async def test_what_a_run_has_closed_or_piled_up_is_removed_as_well(bench: Bench) -> None:
@@ -214,7 +225,7 @@ async def test_a_container_that_cannot_be_removed_holds_up_no_other(
 ) -> None:
     runtime = await bench.open(*shell("exit 1"))
     for allocation_id in ("1-1-1", "1-2-1", "1-3-1"):
-        await bench.run(allocation_id)
+        await bench.run(allocation_id, "failed")
     stuck = containers(docker_daemon, bench.directory)[1]
     remove = runtime._engine.remove
 
@@ -251,9 +262,8 @@ async def test_the_limit_of_memory_holds_in_a_warm_container(bench: Bench, monke
     monkeypatch.setattr(warm_description, "MEMORY_BYTES_MIN", 0)
     runtime = await bench.open("python3", "-c", "b'x' * (1 << 30)")
     runtime._facts = replace(runtime._facts, limits=Limits(300 << 20))
-    handle, ended = await bench.run()
-    assert is_warm(handle)
-    assert ended == Exit(128 + signal.SIGKILL, out_of_memory(300 << 20), out_of_memory=True)
+    handle, ended = await bench.run(told=None)
+    assert (is_warm(handle), ended) == (True, Exit(128 + signal.SIGKILL, out_of_memory(300 << 20), out_of_memory=True))
 
 
 async def test_a_run_that_stops_the_warm_process_costs_a_cold_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

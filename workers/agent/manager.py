@@ -125,6 +125,7 @@ class Manager:
     async def note_told(self, live: LiveRun, ending: Ending) -> None:
         """Notes how a worker tells that it ends; the first word counts. On disk when it returns."""
         if live.run.told is None:
+            self._runtime.note_told(live.run.allocation_id, ending)
             await self._disk(self._runs.note_told, live.run.allocation_id, ending)
             if live.run.told is None:  # as on disk, where two calls came in this order
                 live.run = replace(live.run, told=ending)

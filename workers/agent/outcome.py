@@ -36,7 +36,7 @@ def name_end(found: Exit, told: Ending | None, killed_for: Action | None, hide: 
     """The end of a run. `told`: by its worker, or by the supervisor of its gang; None: nothing, so that an exit code is only a
     number. `hide`: mask of its secrets, applied before texts are shortened."""
     if told in LEFT_IN_ORDER:  # all was saved: a crash in the exit handlers of a library changes nothing
-        return End(cast(WorkersOutcome, told), found.code, None)
+        return End(cast(WorkersOutcome, told), found.own_code if found.out_of_memory else found.code, None)
     if found.out_of_memory:
         return End("failed", found.code, _said(found, hide))
     cause = found.cause if told is None else _cause(told)

@@ -18,6 +18,7 @@ All calls raise OSError for failures that may pass.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import NewType, Protocol
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.run import Cause
+from tenuto.workers.endings import SIGNAL_EXIT_BASE, Ending
 
 Handle = NewType("Handle", str)
 """Identity of a started run; never mistaken for a later one. Only the runtime can read it."""
@@ -96,7 +98,15 @@ class Exit:
     cause: Cause | None = None
     """Cause that the runtime itself knows: no code of the user's had begun."""
     out_of_memory: bool = False
-    """True: the kernel killed processes of the run because it had used all memory that it may; `said` has the limit."""
+    """True: the kernel killed processes of the run because it had used all memory that it may; `said` has the limit, and `code`
+    is that of a death for it."""
+    own_code: int | None = None
+    """Exit code of a worker that ended by itself although others of its run were killed for memory."""
+
+    def for_memory(self, said: str) -> Exit:
+        """The same end of a run of which processes were killed for memory. Whether the run failed, its ending decides."""
+        own = None if self.killed else self.code
+        return Exit(SIGNAL_EXIT_BASE + signal.SIGKILL, said, out_of_memory=True, own_code=own)
 
     @property
     def killed(self) -> bool:
@@ -185,6 +195,10 @@ class Runtime(Protocol):
 
     async def go(self, handle: Handle) -> None:
         """Lets the run begin. Does nothing if it was killed meanwhile, which `wait` reports."""
+        ...
+
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        """Hears how the run's worker tells that it ends, before it does."""
         ...
 
     async def abandon(self, handle: Handle) -> None:

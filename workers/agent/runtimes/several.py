@@ -9,6 +9,7 @@ from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Cut, Endpoint, Exit, Handle, Offsets, Output, Runtime, Work
+from tenuto.workers.endings import Ending
 
 
 class SeveralEndpoints:
@@ -94,6 +95,9 @@ class ProcessesAndContainers:
 
     async def go(self, handle: Handle) -> None:
         await self._behind(handle).go(handle)
+
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        self._of(allocation_id).note_told(allocation_id, ending)
 
     async def abandon(self, handle: Handle) -> None:
         await self._behind(handle).abandon(handle)

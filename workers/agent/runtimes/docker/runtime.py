@@ -37,12 +37,12 @@ from tenuto.workers.agent.runtimes.docker.mounts import Allowed, Bind, user_bind
 from tenuto.workers.agent.runtimes.docker.networks import check_network, facts_on_network
 from tenuto.workers.agent.runtimes.docker.standard_input import hang_up, send
 from tenuto.workers.agent.runtimes.docker.warm import WarmContainers
-from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE, WarmRuns
+from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE, WarmRuns, parts_of
 from tenuto.workers.agent.runtimes.docker.words import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.run_directory import RunDirectories
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailable, StillRunning, Work
-from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
+from tenuto.workers.endings import SIGNAL_EXIT_BASE, Ending
 
 logger = logging.getLogger(__name__)
 
@@ -267,6 +267,9 @@ class DockerRuntime(RunDirectories):
         finally:
             hang_up(opened)
 
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        self.warm.note_told(allocation_id, ending)
+
     async def abandon(self, handle: Handle) -> None:
         if self.warm.abandon(handle):
             return
@@ -275,7 +278,7 @@ class DockerRuntime(RunDirectories):
             await self._engine.remove(handle.removeprefix(HANDLE))
 
     async def kill(self, handle: Handle) -> None:
-        container, name, allocation_id = _parts(handle)
+        container, name, allocation_id = parts_of(handle)
         if name and self.warm.holder(name) != allocation_id:
             return  # its run has ended, and another one may be in it
         self.warm.doom(container)
@@ -301,7 +304,7 @@ class DockerRuntime(RunDirectories):
         await (self._engine.remove if created else self._engine.kill)(container)
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
-        container, name, _ = _parts(handle)
+        container, name, _ = parts_of(handle)
         if name:
             in_order = await self.warm.ended(handle)
             if in_order or self.warm.holder(name) != allocation_id:
@@ -324,8 +327,8 @@ class DockerRuntime(RunDirectories):
 
     async def _exit(self, allocation_id: str, container: str, state: Mapping[str, Any]) -> Exit:
         found = await asyncio.to_thread(read_exit, self.files(allocation_id))
-        if state.get("OOMKilled") and found.code not in ORDERLY and not self.warm.oom_seen(container):
-            return Exit(SIGNAL_EXIT_BASE + 9, out_of_memory(state["MemoryLimit"]), out_of_memory=True)
+        if state.get("OOMKilled") and not self.warm.oom_seen(container):
+            return found.for_memory(out_of_memory(state["MemoryLimit"]))
         code = state.get("ExitCode", 0)
         if found.code is None and code != SIGNAL_EXIT_BASE + 9 and (code or container in self._told):
             said = could_not_begin(code, await self._engine.said(container))
@@ -340,10 +343,3 @@ class DockerRuntime(RunDirectories):
             self._told.discard(item["Id"])
         self.warm.forget(allocation_id)
         await asyncio.to_thread(remove_tree, self.files(allocation_id).directory)
-
-
-def _parts(handle: Handle) -> tuple[str, str, str]:
-    """(container, name of a warm one, allocation of the run in it)."""
-    container, _, rest = handle.removeprefix(HANDLE).partition("/")
-    name, _, allocation_id = rest.partition("/")
-    return container, name, allocation_id

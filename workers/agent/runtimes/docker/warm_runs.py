@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.schemas.ids import experiment_of
 from tenuto.workers.agent.runtimes.docker.description import Facts
 from tenuto.workers.agent.runtimes.docker.images import Image
@@ -16,25 +15,34 @@ from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.warm import WarmContainers
 from tenuto.workers.agent.runtimes.docker.warm_container import Recipe, WarmContainer
 from tenuto.workers.agent.runtimes.docker.warm_description import forked_job, own_binds, recipe_of
-from tenuto.workers.agent.runtimes.files import RunFiles, read_exit_code
+from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import Forked, FrameworkGuesses
 from tenuto.workers.agent.runtimes.runtime import Handle, Work
-from tenuto.workers.endings import ORDERLY
+from tenuto.workers.endings import LEFT_IN_ORDER, Ending
 from tenuto.workers.harness.frameworks import Framework
 
 logger = logging.getLogger(__name__)
 
 HANDLE = "container:"
 """Beginning of a handle; the container's id follows, and for a warm one its name and the allocation: ID/NAME/ALLOCATION."""
-REUSED_AFTER = ORDERLY | {EXIT_CODE_INVALID_HYPERPARAMETERS}
-"""Exit codes after which the container serves the next run."""
+REUSED_AFTER = LEFT_IN_ORDER | {"invalid_hyperparameters"}
+"""Endings, as the worker told them, after which the container serves the next run. An exit code would not do: any program may end
+with any."""
+
+
+def parts_of(handle: Handle) -> tuple[str, str, str]:
+    """(container, name of a warm one, allocation of the run in it)."""
+    container, _, rest = handle.removeprefix(HANDLE).partition("/")
+    name, _, allocation_id = rest.partition("/")
+    return container, name, allocation_id
 
 
 @dataclass
 class WarmRun:
     container: WarmContainer
     forked: Forked
-    files: RunFiles
+    told: Ending | None = None
+    """How its worker told that it ends. None: it has told nothing."""
     ended: asyncio.Task[bool] | None = None
     """True: it ended in order, and its container is free. None: it had no go yet."""
 
@@ -82,7 +90,7 @@ class WarmRuns:
         if fresh:
             self.containers.want(recipe)
         handle = Handle(f"{HANDLE}{container.container}/{container.files.name}/{work.allocation_id}")
-        self._runs[handle] = WarmRun(container, forked, files)
+        self._runs[handle] = WarmRun(container, forked)
         return handle
 
     def started_cold(
@@ -104,13 +112,18 @@ class WarmRuns:
         reported = await run.forked.wait_ended()
         container = run.container
         with contextlib.suppress(OSError):
-            code = await asyncio.to_thread(read_exit_code, run.files)
-            if reported and run.forked.left_nothing and code in REUSED_AFTER and not container.doomed:
+            if reported and run.forked.left_nothing and run.told in REUSED_AFTER and not container.doomed:
                 await container.release()
                 self.containers.give_back(container)
                 return True
         self.containers.forget(container)
         return False
+
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        """Notes how the worker of a run tells that it ends, before it does; the first word counts."""
+        for handle, run in self._runs.items():
+            if handle.endswith(f"/{allocation_id}"):
+                run.told = run.told or ending
 
     def abandon(self, handle: Handle) -> bool:
         run = self._runs.pop(handle, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from tenuto.workers.agent.runtimes.runtime import (
     Work,
 )
 from tenuto.workers.agent.runtimes.words import out_of_memory
-from tenuto.workers.endings import ORDERLY, SIGNAL_EXIT_BASE
+from tenuto.workers.endings import Ending
 from tenuto.workers.harness.orphans import is_cleaner
 
 logger = logging.getLogger(__name__)
@@ -179,6 +178,9 @@ class ProcessRuntime(RunDirectories):
         if isinstance(spawned, WarmSpawned):
             self._forked[handle] = spawned
 
+    def note_told(self, allocation_id: str, ending: Ending) -> None:
+        """Nothing of a run is used again, so its ending changes nothing here."""
+
     async def abandon(self, handle: Handle) -> None:
         if (spawned := self._waiting.pop(handle, None)) is not None:
             spawned.abandon()
@@ -220,9 +222,8 @@ class ProcessRuntime(RunDirectories):
         """Raises OSError."""
         found = read_exit(self.host.files(allocation_id))
         memory = self._cgroups.memory_end(allocation_id)
-        if memory.killed and found.code not in ORDERLY:
-            said = out_of_memory("The trial", memory.limit_bytes, "TENUTO_MEMORY_BYTES_PER_SLOT")
-            return Exit(SIGNAL_EXIT_BASE + signal.SIGKILL, said, out_of_memory=True)
+        if memory.killed:
+            return found.for_memory(out_of_memory("The trial", memory.limit_bytes, "TENUTO_MEMORY_BYTES_PER_SLOT"))
         return found
 
     def _remove(self, allocation_id: str) -> None:
