@@ -20,6 +20,7 @@ from tests.support import slurm as support
 from tests.support.provisioner_benches import POOL, SECRET, is_live, order, until, until_over, until_printed
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import SlurmBench
+from tests.support.waiting import until_on_loop
 
 pytestmark = pytest.mark.real_part(support.lack())
 
@@ -195,7 +196,10 @@ async def test_the_agents_own_directory_goes_with_its_job(bench: SlurmBench, mon
 async def test_a_job_removes_what_killed_ones_of_its_user_left_on_the_machine(bench: SlurmBench) -> None:
     setup = bench.directory / "setup.sh"
     setup.write_text(f"export TMPDIR={bench.directory}\n")
+    """Also of one that was killed before it had written whose directory it is, or while it removed it: that one is empty."""
     left, locked, named, elsewhere, other = (bench.directory / f"tenuto-{os.getuid()}-gpus-9-{number}" for number in range(1, 6))
+    empty = bench.directory / f"tenuto-{os.getuid()}-gpus-9-6"
+    empty.mkdir()
     for path in (left, locked, named, elsewhere, other):
         (path / "runs").mkdir(parents=True)
         (path / "job.lock").write_text("another-machine\n" if path == elsewhere else f"{os.uname().nodename}\n")
@@ -212,7 +216,22 @@ async def test_a_job_removes_what_killed_ones_of_its_user_left_on_the_machine(be
         worker.kill()
         await worker.wait()
     assert not left.exists()
+    assert not empty.exists()
     assert all(path.exists() for path in (locked, named, elsewhere, other))
+
+
+async def test_a_job_that_is_ended_before_its_agent_runs_leaves_nothing(bench: SlurmBench) -> None:
+    """It is ended while it waits for the lock of its directory."""
+    setup, waits = bench.directory / "setup.sh", bench.directory / "waits"
+    setup.write_text(f"export TMPDIR={bench.directory}\nflock() {{ : >{waits}; sleep 600; }}\n")
+    provisioner = bench.with_settings({"setup": str(setup)})
+    await provisioner.start([order()])
+    [node] = await until(provisioner, "running")
+    await until_on_loop(waits.exists)
+    assert list(bench.directory.glob("tenuto-*"))
+    bench.slurm.run("scancel", node.provider_id)
+    await until(provisioner, "ended")
+    await until_on_loop(lambda: not list(bench.directory.glob("tenuto-*")))
 
 
 async def test_a_job_that_is_ended_while_it_runs_ends_its_agent(bench: SlurmBench) -> None:

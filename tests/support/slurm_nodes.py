@@ -80,6 +80,8 @@ class RestBench(SlurmBench):
         if not ordinary_user():  # the tests' Python is root's alone
             self.stand_in.write_text(self.stand_in.read_text().replace(sys.executable, "/usr/bin/python3"))
         shutil.chown(directory, REST_ACCOUNT)
+        self.setup = directory / "temporary.sh"
+        self.setup.write_text(f"export TMPDIR={directory}\n")  # the daemon does not hand down that of the tests
         prepare = Places.prepare
 
         def prepare_for_jobs(places: Places, texts: Mapping[str, str]) -> None:
@@ -90,7 +92,7 @@ class RestBench(SlurmBench):
         monkeypatch.setattr(Places, "prepare", prepare_for_jobs)
 
     def provisioning(self, settings: dict[str, str] | None = None) -> Provisioning:
-        own = {"restd": f"http+unix://{self.slurm.rest()}", "restd_token": "slurm.jwt"}
+        own = {"restd": f"http+unix://{self.slurm.rest()}", "restd_token": "slurm.jwt", "setup": str(self.setup)}
         return super().provisioning({**own, **(settings or {})})
 
     def make(self, cluster: str, pool: str) -> Provisioner:

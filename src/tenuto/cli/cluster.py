@@ -41,7 +41,8 @@ def up(
     ] = None,
     agents: Annotated[int, typer.Option(help="Agents, each with its own slots, as if on so many machines.", min=1, max=64)] = 1,
     worker_user: Annotated[
-        str | None, typer.Option(help="Account that training code runs as; needs root (default: your own, or of root: tenuto-worker).")
+        str | None,
+        typer.Option(help="Account that training code runs as; needs root (default: your own, or of root: tenuto-worker)."),
     ] = None,
     listen: Annotated[
         str,

@@ -27,22 +27,32 @@ unset said
 
 # The agent's directory has a lock, which this shell and the agent hold. What a job left that was killed is removed by the user's
 # next one on this machine, if no process names it any more (a worker may outlive its agent); the file says whose machine it was.
+# It goes last, as a removal may be killed, too. One that was killed before the file was there, or after, has left nothing else.
 ours=${TMPDIR:-/tmp}/tenuto-$(id -u)
 place=$ours-$node-$SLURM_JOB_ID
+remove() {
+    find "$1" -mindepth 1 -maxdepth 1 ! -name job.lock -exec rm -rf -- {} + 2>/dev/null || true
+    rm -rf -- "$1"
+}
+trap 'remove "$place"' EXIT # no other job ever has this name
+trap 'exit 143' TERM # until the agent runs, which is told then
 if command -v flock >/dev/null; then
+    for left in "$ours"-*-*; do
+        if [ -d "$left" ] && [ ! -L "$left" ] && [ -O "$left" ]; then rmdir -- "$left" 2>/dev/null || true; fi # only if empty
+    done
     for lock in "$ours"-*/job.lock; do
         left=${lock%/job.lock}
         if [ ! -O "$lock" ] || [ "$(cat -- "$lock" 2>/dev/null)" != "$(uname -n)" ]; then continue; fi
         (
             flock --nonblock 9 || exit 0
-            if ! grep -qszF -- "=$left" /proc/[0-9]*/environ; then rm -rf -- "$left"; fi
+            if ! grep -qszF -- "=$left" /proc/[0-9]*/environ; then remove "$left"; fi
         ) 9<"$lock" || true
     done
     while true; do
         mkdir -p -m 700 -- "$place"
-        exec 9>"$place/job.lock"
+        if ! { exec 9>"$place/job.lock"; } 2>/dev/null; then continue; fi # another job has just removed it
         flock 9
-        if [ -e "$place/job.lock" ]; then break; fi # else another job has just removed it
+        if [ -e "$place/job.lock" ]; then break; fi # the same
     done
     uname -n >&9
 fi
@@ -73,7 +83,7 @@ fi
 # What Slurm tells a job would mislead trials: libraries take each process for a task of the job. CUDA_VISIBLE_DEVICES stays.
 for variable in ${!SLURM_*} ${!SLURMD_*} ${!SBATCH_*}; do unset "$variable"; done
 
-# This shell stays, to remove the agent's directory: no other job ever has this name.
+# This shell stays, to remove the agent's directory.
 "$python" -m tenuto.cli.main agent run --name "$node" &
 agent=$!
 trap 'kill -TERM "$agent" 2>/dev/null || true' TERM
@@ -87,5 +97,4 @@ done
 last=0
 wait "$agent" || last=$?
 if [ "$last" != 127 ]; then code=$last; fi
-rm -rf -- "$place"
 exit "$code"
