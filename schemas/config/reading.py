@@ -14,6 +14,7 @@ from tenuto.schemas.config.errors import ConfigError, Problem, explain, show
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.log_policies import check_policies
 from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.config.rungs import with_shortest
 from tenuto.schemas.config.submission import check_submission, unprintable_name
 from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader, non_finite
 from tenuto.schemas.text import unacceptable
@@ -54,7 +55,7 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
         raise ConfigError([Problem(path, message) for path, message in found])
     if problem := unacceptable(data):
         raise ConfigError([Problem(*problem)])
-    return config
+    return with_shortest(config, data["searcher"])
 
 
 def load_yaml(text: str | bytes) -> Any:

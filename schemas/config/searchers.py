@@ -94,6 +94,9 @@ class _Halving(_Many):
     """eta: one in `divisor` goes on to the next rung."""
     max_rungs: int = Field(default=5, ge=1, le=20)
     """Most rungs. The length of rung k below the last is max_length / divisor**k."""
+    min_rung_length: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
+    """Least length of a rung, in the unit of `max_length`: shorter ones are left out. Default, written down at submission: 32
+    optimizer steps, but no more than max_length / divisor. In epochs, or with `max_rungs` given: 1."""
     average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)
     """Number of validations, since the trial was last compared, whose mean is compared below the full length; a larger number
     reduces noise. Set min_validation_period so that there are as many between two rungs."""
@@ -114,6 +117,9 @@ class HyperbandSearcher(_Searcher):
     """eta: one in `divisor` goes on to the next rung. 3 is the paper's."""
     max_rungs: int = Field(default=5, ge=1, le=20)
     """Most rungs of the longest bracket, and number of brackets: s_max + 1 in the paper."""
+    min_rung_length: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
+    """Least length of a rung, in the unit of `max_length`: shorter ones are left out, and with each a bracket. Default, written
+    down at submission: 32 optimizer steps, but no more than max_length / divisor. In epochs, or with `max_rungs` given: 1."""
     iterations: int = Field(default=1, ge=1, le=1000)
     """Number of times that all brackets are run, each time with new configurations."""
     average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.schemas.config.constraints import holds, parse
+from tenuto.schemas.config.rungs import Bracket, adaptive_brackets, hyperband_brackets
 from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
 from tenuto.services.searcher.explain import preview
 from tenuto.services.searcher.methods import METHODS, method_for
 from tenuto.services.searcher.methods.sobol import DIMENSIONS_MAX, sobol_point
 from tenuto.services.searcher.simulation.curves import PowerLaw
 from tenuto.services.searcher.simulation.run import simulate
-from tenuto.services.searcher.state.ladder import Bracket, adaptive_brackets, hyperband_brackets
 from tests.support.said import said
 from tests.support.search_judge import broken
 from tests.support.search_world import Faults, Worker, World, submitted

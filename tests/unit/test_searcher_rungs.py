@@ -6,12 +6,13 @@ import math
 
 import pytest
 
+from tenuto.schemas.config.rungs import rung_lengths
 from tenuto.schemas.events.search import (
     TrialExtended,
     TrialPaused,
     TrialStopped,
 )
-from tenuto.services.searcher.methods.asha import WAITING_SPARE, rung_lengths
+from tenuto.services.searcher.methods.asha import WAITING_SPARE
 from tests.support.said import said
 from tests.support.search_driver import NAN, Search, asha
 

@@ -20,8 +20,6 @@ from tenuto.services.gateway.projections.worker_views import SilentTrialView, St
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled", "unmanaged"]
 """`unmanaged`: its trials are runs of programs that Tenuto did not start; it has no search, no configuration and no end."""
 TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
-
-
 AgentState = Literal["joined", "leaving", "lost"]
 
 
@@ -79,6 +77,8 @@ class ExperimentDetail(ExperimentView):
     layers: tuple[ConfigLayer, ...] = ()
     """Template and defaults that were merged under the configuration that was sent, the more specific first, and which values
     they gave. `config` is the merged one."""
+    rungs: str = Field(default="", exclude_if=lambda value: not value)
+    """Lengths at which the search compares trials, and most trials, in words. Absent: it compares at no rungs."""
     wall_hours_max: float | None = None
     """Longest time in hours that it may run: of its configuration or its workspace, whichever ends first. Null: no limit, or it
     has ended."""

@@ -30,6 +30,10 @@ class Submitted(Model):
     id: int
     position: int
     """Log position of its ExperimentSubmitted: follow the events from here."""
+    rungs: str = Field(default="", exclude_if=lambda value: not value)
+    """Lengths at which the search compares trials, and most trials, in words. Absent: it compares at no rungs."""
+    warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Sentences on what is allowed, and may not be what was meant. Absent: there are none."""
 
 
 class Done(Model):

@@ -66,5 +66,9 @@ class PreviewView(Model):
     """All values, built-in ones included; of more than 5,000 the first."""
     wall_hours_max: float | None
     """Longest time in hours that it may run. null: no limit."""
+    rungs: str = Field(default="", exclude_if=lambda value: not value)
+    """Lengths at which the search compares trials, and most trials, in words. Absent: it compares at no rungs."""
+    warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Sentences on what is allowed, and may not be what was meant. Absent: there are none."""
     refused: str
     """Why a submission of it by you would be refused now. Empty: it would be taken."""

@@ -16,7 +16,7 @@ from tenuto.services.searcher.methods.base import Method, Rules
 from tenuto.services.searcher.methods.bohb import Bohb
 from tenuto.services.searcher.methods.custom import Custom
 from tenuto.services.searcher.methods.grid import Grid
-from tenuto.services.searcher.methods.halving import Hyperband, Sha
+from tenuto.services.searcher.methods.halving import Halving, Hyperband
 from tenuto.services.searcher.methods.pbt import Pbt
 from tenuto.services.searcher.methods.random import Random
 from tenuto.services.searcher.methods.sampled import Sampled
@@ -30,7 +30,7 @@ METHODS: dict[str, type[Rules[Any]]] = {
     "random": Random,
     "sobol": Sobol,
     "grid": Grid,
-    "sha": Sha,
+    "sha": Halving,
     "hyperband": Hyperband,
     "asha": Asha,
     "adaptive_asha": AdaptiveAsha,

@@ -2,24 +2,17 @@
 
 Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, https://arxiv.org/abs/1810.05934, section 3.3:
 asynchronous Hyperband loops over brackets of ASHA with different minimum lengths. Which brackets there are is named as users of
-Determined know it (`mode`), and so is how trials are shared out: see `ladder.adaptive_brackets`. A bracket's rungs are its own.
+Determined know it (`mode`), and so is how trials are shared out: see `adaptive_brackets` of
+`schemas/config/rungs.py`. A bracket's rungs are its own.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tenuto.schemas.config import AdaptiveAshaSearcher
 from tenuto.services.searcher.methods.asha import Asha
-from tenuto.services.searcher.state.ladder import Bracket, adaptive_brackets
 
 
 class AdaptiveAsha(Asha):
-    @cached_property
-    def brackets(self) -> tuple[Bracket, ...]:
-        one = self.settings
-        return adaptive_brackets(one.max_length.value, one.divisor, one.max_rungs, one.max_trials, one.mode)
-
     @property
     def stops(self) -> bool:
         assert isinstance(self.settings, AdaptiveAshaSearcher)

@@ -30,13 +30,13 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
+from tenuto.schemas.config.rungs import Bracket, brackets_of
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Ended, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
 from tenuto.schemas.sentences.rungs import Waits as AshaWaits
 from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.state import Experiment, Trial
-from tenuto.services.searcher.state.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.state.ranking import Key, Rung
 
 WAITING_SPARE = 4
@@ -46,8 +46,7 @@ WAITING_SPARE = 4
 class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     @cached_property
     def brackets(self) -> tuple[Bracket, ...]:
-        lengths = rung_lengths(self.settings.max_length.value, self.settings.divisor, self.settings.max_rungs)
-        return (Bracket(self.settings.max_trials, lengths),)
+        return brackets_of(self.settings)
 
     @property
     def stops(self) -> bool:

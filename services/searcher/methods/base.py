@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.ends import Worst
 from tenuto.schemas.sentences.search import NewTrial, Requested
@@ -15,7 +16,6 @@ from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
 from tenuto.services.searcher.methods.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.methods.versions import RULE_VERSION
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
-from tenuto.services.searcher.state.ladder import Bracket
 
 T = TypeVar("T", bound=Any)
 

@@ -29,7 +29,6 @@ from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Proposal
 from tenuto.services.searcher.methods.sampling import Leaf, Path, configuration, draw_bits, fill, in_use, is_random, leaves, read
 from tenuto.services.searcher.state import Experiment
-from tenuto.services.searcher.state.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.state.ranking import Ranking
 
 GOOD_MAX = 32
@@ -87,11 +86,6 @@ class Density:
 
 
 class Bohb(Asha):
-    @cached_property
-    def brackets(self) -> tuple[Bracket, ...]:
-        one = self.settings
-        return (Bracket(one.max_trials, rung_lengths(one.max_length.value, one.divisor, one.max_rungs)),)
-
     @property
     def remembers(self) -> Any:
         return "all"

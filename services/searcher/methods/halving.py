@@ -20,6 +20,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from tenuto.schemas.config import HyperbandSearcher, ShaSearcher
+from tenuto.schemas.config.rungs import Bracket, brackets_of
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import PromotedOfAll, StoppedOfAll, WaitsForAll
@@ -27,11 +28,14 @@ from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.methods.versions import PASSES_RUNGS
 from tenuto.services.searcher.state import Experiment, Trial
-from tenuto.services.searcher.state.ladder import Bracket, hyperband_brackets, rung_lengths
 from tenuto.services.searcher.state.ranking import Key
 
 
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        return brackets_of(self.settings)
+
     def best_max(self, trials: int) -> int:
         return trials  # All of them: a trial that failed while it waited lets a worse one go on.
 
@@ -163,21 +167,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         }
 
 
-class Sha(Halving):
-    @cached_property
-    def brackets(self) -> tuple[Bracket, ...]:
-        assert isinstance(self.settings, ShaSearcher)
-        lengths = rung_lengths(self.settings.max_length.value, self.settings.divisor, self.settings.max_rungs)
-        return (Bracket(self.settings.max_trials, lengths),)
-
-
 class Hyperband(Halving):
-    @cached_property
-    def brackets(self) -> tuple[Bracket, ...]:
-        assert isinstance(self.settings, HyperbandSearcher)
-        one = self.settings
-        return hyperband_brackets(one.max_length.value, one.divisor, one.max_rungs, one.iterations)
-
     @property
     def trials_max(self) -> int:
         return sum(bracket.trials for bracket in self.brackets)

@@ -30,6 +30,7 @@ from tenuto.schemas.config import (
     PbtSearcher,
 )
 from tenuto.schemas.config.ranges import below, power, steps, value_at
+from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Survives, Truncated, WaitsForGeneration
@@ -39,7 +40,6 @@ from tenuto.services.searcher.methods.reasons import ComparedNumbers, at_rung, c
 from tenuto.services.searcher.methods.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
 from tenuto.services.searcher.methods.versions import KEEPS_POPULATION
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
-from tenuto.services.searcher.state.ladder import Bracket
 from tenuto.services.searcher.state.ranking import Key
 
 

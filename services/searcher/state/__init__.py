@@ -11,9 +11,10 @@ from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
 from tenuto.schemas.config import Nsga2Searcher, Searcher
 from tenuto.schemas.config.length import Unit
+from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
-from tenuto.services.searcher.state.ladder import Bracket, flat_lengths, last_rungs, promotion_order
+from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
 from tenuto.services.searcher.state.space import Space

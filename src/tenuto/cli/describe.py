@@ -98,6 +98,7 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
             ("name", view["name"]),
             ("state", view["state"]),
             ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
+            *([("rungs", view["rungs"])] if view.get("rungs") else []),
             *_limits(view),
             *(("merged from", _layer(item)) for item in view.get("layers", ())),
             ("slots per trial", view["slots_per_trial"]),

@@ -18,7 +18,7 @@ from tenuto.cli.exporting import export
 from tenuto.cli.lineage import lineage
 from tenuto.cli.local import Local, Record, Test, run_here
 from tenuto.cli.logs import Level, Rank, Text, show_logs
-from tenuto.cli.merging import Template, read_merged, read_text
+from tenuto.cli.merging import Template, read_merged, read_text, tell_plan
 from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.pareto import pareto
 from tenuto.cli.preview import preview
@@ -102,6 +102,7 @@ def create(
         print_json(answer)
     else:
         say(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
+        tell_plan(answer)
         note_if_too_large(rest, parsed.resources)
     if kind is not None:
         assert searcher is not None

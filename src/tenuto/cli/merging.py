@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from tenuto.cli.common import client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 from tenuto.cli.yaml_notes import tell_differences
 from tenuto.client.errors import ClientError, Refused
 
@@ -63,6 +65,14 @@ def read_merged(context: typer.Context, path: Path, text: bytes, said: Sequence[
             raise refused(path, alone) from error
         raise
     return ExperimentConfig.model_validate(view["config"])
+
+
+def tell_plan(answer: Mapping[str, Any]) -> None:
+    """What the search of a new experiment does, and what is doubtful about it, as the cluster answered."""
+    if answer.get("rungs"):
+        say(f"rungs: {answer['rungs']}", flush=True)
+    for warning in answer.get("warnings", ()):
+        say(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def refused(path: Path, problems: Sequence[Problem]) -> CliError:

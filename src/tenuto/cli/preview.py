@@ -10,7 +10,7 @@ import typer
 
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
-from tenuto.cli.merging import Template, merged_by_cluster, read_text, refused
+from tenuto.cli.merging import Template, merged_by_cluster, read_text, refused, tell_plan
 from tenuto.cli.overrides import Settings
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError, Refused
@@ -35,6 +35,7 @@ def preview(
 
     from tenuto.cli.output import print_json
     from tenuto.schemas.config import ExperimentConfig
+    from tenuto.schemas.config.rungs import doubts
     from tenuto.services.searcher.explain import preview as plan_of
 
     view = _view(context, config, overrides, template)
@@ -43,11 +44,13 @@ def preview(
 
         say(dump_yaml(view["config"]).rstrip())
         return
-    plan = plan_of(ExperimentConfig.model_validate(view["config"]))
+    parsed = ExperimentConfig.model_validate(view["config"])
+    plan = plan_of(parsed)
     if json:
         print_json(asdict(plan) | view)
         return
     _show_plan(plan)
+    tell_plan({"warnings": doubts(parsed)})
     _show_values(view["values"], everything=everything)
     if view.get("wall_hours_max"):
         say(f"It may run for {view['wall_hours_max']:g} h, waiting and pauses not counted; then it is canceled.")

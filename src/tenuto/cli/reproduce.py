@@ -10,6 +10,7 @@ from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.diff import metrics_sentence, show_differences, weights_sentence
 from tenuto.cli.ending import EXIT_NOT_COMPLETED, follow_to_end
 from tenuto.cli.errors import CliError
+from tenuto.cli.merging import tell_plan
 from tenuto.cli.overrides import OverridesFile, Settings, read_overrides
 from tenuto.cli.say import say
 
@@ -126,6 +127,7 @@ def _derive(
         does = "varies" if verb == "fork" else "goes on with"
         changed = f": {', '.join(f'{path}={value}' for path, value in made.overrides.items())}" if made.overrides else ""
         say(f"Experiment {answer['id']} {does} experiment {experiment}{changed}.", flush=True)
+        tell_plan(answer)
         if not follow:
             say(f"`tenuto exp wait {answer['id']}` returns at its end; `tenuto diff {experiment} {answer['id']}` compares.")
     if follow:

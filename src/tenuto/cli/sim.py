@@ -140,6 +140,7 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
     """The configured search, and the same with each method named, as far as their settings are the same."""
     from pydantic import ValidationError
 
+    from tenuto.schemas.config.rungs import with_shortest
     from tenuto.services.searcher.methods import METHODS
 
     mine = {key: value for key, value in config.searcher.model_dump(mode="json").items() if value is not None}
@@ -158,7 +159,7 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
             try:
                 # With what is None: a hyperparameter's value may be.
                 whole = config.model_dump(mode="json") | {"searcher": kept | {"name": name}}
-                found[name] = type(config).model_validate(whole)
+                found[name] = with_shortest(type(config).model_validate(whole), kept)
                 break
             except ValidationError as error:
                 extra = [item["loc"][-1] for item in error.errors() if item["type"] == "extra_forbidden"]
@@ -205,6 +206,7 @@ SHARED = {
     "max_concurrent_trials",
     "divisor",
     "max_rungs",
+    "min_rung_length",
     "constraints",
     "starting_points",
 }

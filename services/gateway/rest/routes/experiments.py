@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tenuto.kernel import telemetry
-from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config import ExperimentConfig, rungs
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import Parent
 from tenuto.schemas.sentences import sentence_of
@@ -134,7 +134,8 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
         origin = parent.trial_id or str(parent.experiment_id)
         found = found.model_copy(update={"relation": parent.relation, "parent_id": origin})
     if submitted is not None:
-        found = found.model_copy(update={"layers": submitted.layers})
+        told = rungs.told(submitted.config, found.max_trials)
+        found = found.model_copy(update={"layers": submitted.layers, "rungs": told})
     live = door.loop.state.live.get(experiment_id)
     if found.state == "canceled" or (live is not None and live.canceled):
         reached = await Records(door.log).time_limit_reached(experiment_id)
@@ -253,7 +254,8 @@ async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
             "parent; use a new key for a new experiment.",
             "Idempotency-Key",
         )
-    return answer(Submitted(id=data.experiment_id, position=event.position), 201)
+    doubts = tuple(rungs.doubts(data.config))
+    return answer(Submitted(id=data.experiment_id, position=event.position, rungs=rungs.told(data.config), warnings=doubts), 201)
 
 
 def _place(parent: Parent | None) -> tuple[str, int, str | None] | None:

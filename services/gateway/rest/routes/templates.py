@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from tenuto.kernel.core import Refused
+from tenuto.schemas.config import rungs
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.commands import AccessCommand, RemoveTemplate, SetDefaults, SetTemplate
@@ -119,6 +120,8 @@ async def preview(door: Door, body: PreviewBody) -> Response:
         layers=found.layers,
         values=tuple(_value(item, found) for item in found.values),
         wall_hours_max=_wall_hours_max(door, found.config.resources),
+        rungs=rungs.told(found.config),
+        warnings=tuple(rungs.doubts(found.config)),
         refused=refused,
     )
     return answer(view)
