@@ -25,6 +25,7 @@ from tenuto.client import AsyncClient
 from tenuto.client.errors import Away
 from tenuto.kernel.bus import Link
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,14 @@ class BusSource:
         self._more.set()
 
     async def run(self, window: Window) -> None:
-        connection = await self._broker.connect()
+        connecting = asyncio.create_task(self._broker.connect(), name="automation-connect")
+        try:
+            while not (await asyncio.wait({connecting}, timeout=LOOK_SECONDS))[0]:
+                await self._from_rest(window)  # the bus is away: what is recorded meanwhile does not wait for it
+            connection = connecting.result()
+        except BaseException:
+            await stop_task(connecting)
+            raise
         self._link.made()
         try:
             # Where the server ends the connection at once, nothing is heard: the log is asked by REST, as in any other loss.

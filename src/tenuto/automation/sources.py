@@ -9,6 +9,7 @@ from tenuto.automation.window import Window
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away
 from tenuto.client.waiting import Notice
+from tenuto.kernel.settings import Settings
 
 AWAY_SECONDS = 15.0
 """Between attempts after ten minutes without the cluster: an automation waits for it as long as it takes."""
@@ -35,3 +36,13 @@ class SseSource:
             except Away as error:
                 self._notice(f"{error} It is tried again for ever.")
                 await asyncio.sleep(AWAY_SECONDS)
+
+
+def source_of(settings: Settings, client: AsyncClient, notice: Notice) -> Source:
+    """The bus where the settings name an account on it, else the SSE door. Raises SettingsError."""
+    if not settings.nats_user:
+        return SseSource(client, notice)
+    from tenuto.automation.bus import BusSource  # its packages are not worth the import where they are not used
+
+    settings.bus_password()  # says at once what is wrong
+    return BusSource(settings, client)

@@ -63,9 +63,9 @@ def _source() -> Any:
     settings.bus_password()  # says at once what is wrong
 
     def made(client: AsyncClient) -> Source:
-        from tenuto.automation.bus import BusSource
+        from tenuto.automation.sources import source_of
 
-        return BusSource(settings, client)
+        return source_of(settings, client, say)
 
     return made
 

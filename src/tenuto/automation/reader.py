@@ -1,0 +1,203 @@
+"""The log for a FastStream application: each event in order, and at least once, whatever happens to the bus or to the program.
+
+A subscriber of FastStream's own hears only what is published while it is connected, and a durable consumer of JetStream is lost
+with the bus's store. This reader keeps the position of the last event that was handled, and asks for what is behind it: the
+bus's stream, whose sequence is the log's position, and the REST door for what the bus does not have. An event is handled again
+where the program ended before its position was kept: the position is what a handler is idempotent by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tenuto.automation.events import Event
+from tenuto.automation.sources import source_of
+from tenuto.automation.window import Told, Window, page
+from tenuto.client import AsyncClient
+from tenuto.client.errors import Away, ClientError
+from tenuto.client.target import Target
+from tenuto.kernel.backoff import Backoff
+from tenuto.kernel.private_files import write_private
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 1.0
+"""Before an event is given to a handler again that failed; doubles up to PAUSE_SECONDS_MAX: what a handler calls may be away for
+hours, and no event is passed over."""
+PAUSE_SECONDS_MAX = 60.0
+AWAY_SECONDS = 5.0
+"""Between attempts to reach the cluster."""
+BEHIND_SECONDS_MAX = 30.0
+"""The bus may be ahead of what REST knows by as much; a position that is still beyond the log then belongs to another log."""
+
+Handler = Callable[[Event[Any]], Awaitable[object]]
+H = TypeVar("H", bound=Handler)
+
+
+class Place(NamedTuple):
+    """The last event that was handled."""
+
+    position: int
+    event_id: str
+
+
+class Position(Protocol):
+    """Where a reader is. Kept in the database that a handler writes to, in the same transaction, effects happen once."""
+
+    async def load(self) -> Place | None:
+        """None: nothing was handled yet."""
+
+    async def save(self, place: Place) -> None:
+        """Returns when it would survive a crash."""
+
+
+class FilePosition:
+    def __init__(self, file: str | Path) -> None:
+        """One file for each reader, on a disk that outlives the program. It is made at the first event."""
+        self.file = Path(file)
+
+    async def load(self) -> Place | None:
+        """Raises OSError, and ValueError for a file of something else."""
+        try:
+            told = json.loads(await asyncio.to_thread(self.file.read_text))
+            return Place(int(told["position"]), str(told["event_id"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.file} holds no position of a reader: name another file.") from error
+
+    async def save(self, place: Place) -> None:
+        await asyncio.to_thread(write_private, self.file.absolute(), json.dumps(place._asdict()))
+
+
+class Reader:
+    def __init__(
+        self, position: Position, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
+    ) -> None:
+        """`after`: position to begin behind where none is kept yet; 0: with the first event of the log. `target`: the cluster's
+        REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and _PASSWORD, and
+        without them events come over REST alone."""
+        self._position, self._after, self._target, self._settings = position, after, target, settings
+        self._handlers: list[tuple[frozenset[str], Handler]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def on(self, *types: str) -> Callable[[H], H]:
+        """Decorator: the coroutine function gets events of these types (none: of all), one at a time, in order. One that raises
+        is given the same event again after a pause, until it returns."""
+
+        def registered(handler: H) -> H:
+            self._handlers.append((frozenset(types), handler))
+            return handler
+
+        return registered
+
+    def attach(self, app: Any) -> None:
+        """`app`: a FastStream application, with which the reader starts and stops. Where the reader cannot go on (the token is
+        taken away, the position is that of another log), the application ends with its error."""
+
+        async def start() -> None:
+            self._task = asyncio.create_task(self.run(), name="tenuto-reader")
+            self._task.add_done_callback(lambda _: app.exit())
+
+        async def stop() -> None:
+            task, self._task = self._task, None
+            if task is not None and task.done() and not task.cancelled():
+                task.result()
+            await stop_task(task)
+
+        app.after_startup(start)
+        app.on_shutdown(stop)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises ClientError and ValueError where it cannot go on."""
+        target = Target.find() if self._target is None else self._target
+        async with AsyncClient(target, notice=logger.warning) as client:
+            place = await self._position.load()
+            if place is not None:
+                await _check(client, place)
+            window = Window(client, self._after if place is None else place.position)
+            source = source_of(self._settings or Settings.from_environment(), client, logger.warning)
+            reading = asyncio.create_task(source.run(window), name="tenuto-reader-source")
+            handling = asyncio.create_task(self._handle_all(window), name="tenuto-reader-handlers")
+            try:
+                done, _ = await asyncio.wait({reading, handling}, return_when=asyncio.FIRST_COMPLETED)
+                for ended in done:
+                    ended.result()
+            finally:
+                await stop_task(reading)
+                await stop_task(handling)
+
+    async def _handle_all(self, window: Window) -> None:
+        position, more = window.end, window.waking()
+        while True:
+            more.clear()
+            try:
+                found = await window.after(position)
+            except Away as error:
+                logger.warning("%s It is tried again.", error)
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            unsaved: Told | None = None
+            for told in found.events:
+                wanted = [handler for types, handler in self._handlers if not types or told["type"] in types]
+                for handler in wanted:
+                    await _handled(handler, told)
+                unsaved = told
+                if wanted:
+                    await self._save(told)
+                    unsaved = None
+                position = told["position"]
+            if unsaved is not None:  # nobody's events are read again rather than kept one by one
+                await self._save(unsaved)
+            position = max(position, found.upto)
+            if not found.events and position >= window.end:
+                await more.wait()
+
+    async def _save(self, told: Told) -> None:
+        await self._position.save(Place(told["position"], told["id"]))
+
+
+async def _handled(handler: Handler, told: Told) -> None:
+    backoff = Backoff(PAUSE_SECONDS, PAUSE_SECONDS_MAX)
+    event = Event.of(told)
+    while True:
+        try:
+            await handler(event)
+            return
+        except Exception as error:
+            pause_seconds = backoff.failed()
+            name, why = getattr(handler, "__name__", "the handler"), f"{type(error).__name__}: {error}"
+            logger.warning(
+                "%s failed at event %d (%s); it gets the event again in %g s", name, event.position, why, pause_seconds
+            )
+            await asyncio.sleep(pause_seconds)
+
+
+async def _check(client: AsyncClient, place: Place) -> None:
+    """That the place is in this log. Raises ValueError where it is in another one: going on would pass over events unseen."""
+    other = f"The position {place.position} of this reader belongs to another log: begin anew, with another file."
+    tried_seconds = 0.0
+    while True:
+        try:
+            for told in await page(client, place.position - 1, place.position):
+                if told["id"] != place.event_id:
+                    raise ValueError(other)
+            if (await client.get("/status"))["head"] >= place.position:
+                return
+        except Away as error:
+            logger.warning("%s It is tried again.", error)
+        else:
+            tried_seconds += AWAY_SECONDS
+            if tried_seconds > BEHIND_SECONDS_MAX:
+                raise ValueError(other)
+        await asyncio.sleep(AWAY_SECONDS)
+
+
+__all__ = ["ClientError", "Event", "FilePosition", "Place", "Position", "Reader"]
