@@ -18,7 +18,7 @@ from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.distributed.collected import Collected as Collected
 from tenuto.workers.pytorch.distributed.collected import collect as collect_ranks
-from tenuto.workers.pytorch.distributed.collected import of_rank
+from tenuto.workers.pytorch.distributed.collected import mean_of_ranks, of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
@@ -60,7 +60,8 @@ def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
         "carried": [item.carried for item in context._reducers],
         "last_batch": last_batch,
     }
-    if context._optimizations.aggregation_frequency > 1:  # else gradients are the same on all ranks
+    # Else gradients are the same on all ranks, or the parts of one whole, which are with the parts of the model.
+    if context._optimizations.aggregation_frequency > 1 and context._shards is None:
         own["gradients"] = open_gradients(context._optimizers, lambda gradient: gradient.detach().cpu())
     users_own = {
         "trial": _state_of(parts.trial),
@@ -68,6 +69,8 @@ def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
         "attributes": parts.attributes.state(),
     }
     if context._shards is not None:
+        if ranks.rank == 0 and fsdp.holds_back_gradients(context._models):
+            parts.exactness.note_lost(fsdp.HELD_BACK)
         context._shards.collect(
             {
                 "models": [model.state_dict() for model in context._models],
@@ -163,7 +166,10 @@ def restore(
         say(f"the optimizer takes what this trial's hyperparameters give: {', '.join(changed)}")
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
-    restore_gradients(context._optimizers, own.get("gradients", whole["gradients"]))
+    gradients = own.get("gradients", whole["gradients"])
+    if context._shards is not None:  # its gradients are means over the ranks already
+        gradients = mean_of_ranks(saved) or gradients
+    restore_gradients(context._optimizers, gradients)
     parts.metrics.restore(own["metrics"])
     for reducer, value, carried in zip(context._reducers, own["reducers"], own["carried"], strict=True):
         if value is not None:

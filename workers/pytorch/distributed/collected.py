@@ -44,7 +44,8 @@ def of_rank(saved: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
     before = [{**item, "carried": item.get("carried") or none_carried} for item in before]  # older checkpoints have none
     if len(before) == size:
         return before[rank]
-    gradients = {"gradients": _mean([item["gradients"] for item in before])} if "gradients" in before[0] else {}
+    mean = mean_of_ranks(saved)
+    gradients = {} if mean is None else {"gradients": mean}
     if rank > 0:
         none = {name: [0.0] * len(values) for name, values in before[0]["metrics"].items()}
         random = before[rank]["random"] if rank < len(before) else None
@@ -66,6 +67,12 @@ def of_rank(saved: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
         "carried": carried,
         **gradients,
     }
+
+
+def mean_of_ranks(saved: Mapping[str, Any]) -> list[list[torch.Tensor | None]] | None:
+    """Mean of the gradients that ranks with the whole model have accumulated; None if the checkpoint has none of that kind."""
+    before: list[dict[str, Any]] = saved.get("ranks") or [{}]
+    return _mean([item["gradients"] for item in before]) if "gradients" in before[0] else None
 
 
 def _mean(gathered: list[list[list[torch.Tensor | None]]]) -> list[list[torch.Tensor | None]]:

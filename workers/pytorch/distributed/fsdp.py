@@ -11,14 +11,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 SHARDS_FILE = "shards.json"
@@ -44,6 +45,43 @@ def divide(model: nn.Module, ranks: Ranks) -> None:
                 if any(True for _ in layer.parameters()):
                     fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    for module in model.modules():
+        if _is_root_of_part(module):
+            type(module).__deepcopy__ = _refuse_copy  # type: ignore[attr-defined]
+
+
+def _is_root_of_part(module: nn.Module) -> bool:
+    from torch.distributed.fsdp import FSDPModule
+
+    return isinstance(module, FSDPModule)
+
+
+def _refuse_copy(module: nn.Module, memo: Any) -> NoReturn:
+    """In place of torch's `__deepcopy__` of divided models, which only says that there is none."""
+    name = type(module).__name__.removeprefix("FSDP")
+    raise WillRepeat(
+        f"copy.deepcopy of a {name} whose parameters are divided among the ranks (distributed.strategy: fsdp): a copy has no "
+        "part in that. Copy the model before wrap_model, and wrap both: "
+        "`average = context.wrap_model(copy.deepcopy(model))`, then `model = context.wrap_model(model)`."
+    )
+
+
+HELD_BACK = (
+    "gradients wait on each rank for a later exchange, as set_requires_gradient_sync(False) of a divided model asks, and no "
+    "checkpoint holds them; leave out that call: with optimizations.aggregation_frequency each rank accumulates its part"
+)
+
+
+def holds_back_gradients(models: Iterable[nn.Module]) -> bool:
+    """True if ranks have gradients of the whole model that they did not exchange yet."""
+    for module in (module for model in models for module in model.modules() if _is_root_of_part(module)):
+        state: Any = module._get_fsdp_state()  # type: ignore[operator]
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        for parameter in (item for group in groups if group is not None for item in group.fsdp_params):
+            whole = getattr(parameter, "_unsharded_param", None)
+            if getattr(parameter, "unsharded_accumulated_grad", None) is not None or getattr(whole, "grad", None) is not None:
+                return True
+    return False
 
 
 _EXCHANGES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single", "all_reduce")

@@ -1,6 +1,7 @@
 """A trial for several ranks: it notes which records each rank was given, and does at a batch what the environment says, or the
 hyperparameter `variables`: with variables of its own a run would need another warm process."""
 
+import copy
 import gc
 import os
 import signal
@@ -56,7 +57,12 @@ class RankedTrial(pytorch.PyTorchTrial):
             layers.insert(1, nn.BatchNorm1d(16))
         if context.get_hparams().get("norm"):
             layers.insert(1, nn.BatchNorm1d(16))
-        self.model = context.wrap_model(nn.Sequential(*layers))
+        model, copies = nn.Sequential(*layers), context.get_hparams().get("copies")
+        if copies == "before":
+            self.average = context.wrap_model(copy.deepcopy(model))
+        self.model = context.wrap_model(model)
+        if copies == "after":
+            self.average = copy.deepcopy(self.model)
         self.optimizer = context.wrap_optimizer(
             torch.optim.Adam(self.model.parameters(), lr=context.get_hparams().get("lr", 0.01))
         )
@@ -84,9 +90,15 @@ class RankedTrial(pytorch.PyTorchTrial):
         records = self.context._share[0] if self.context.slots > 1 else len(indices)
         note(f"train {epoch_idx} {batch_idx} {self.context.rank} {','.join(map(str, indices.tolist()[:records]))}")
         self.checksum.update(indices[:records].tolist())
+        if self.context.get_hparams().get("holds_back"):
+            self.model.set_requires_gradient_sync(self.context.steps_optimizers())
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
+        if self.context.get_hparams().get("copies"):
+            with torch.no_grad():
+                for average, parameter in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                    average.lerp_(parameter, 0.1)
         self.seen += records
         return {"loss": loss}
 
