@@ -51,10 +51,11 @@ def test_every_kind_of_data_goes_on_where_it_was(backend: str) -> None:
 
 
 @pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
+@pytest.mark.parametrize("name", ["keras_attributes.py", "keras_own_state.py"])
 @pytest.mark.parametrize("backend", sorted(DATA))
-def test_what_a_trial_keeps_itself_goes_on_or_is_said(backend: str) -> None:
+def test_what_a_trial_keeps_itself_goes_on_or_is_said(backend: str, name: str) -> None:
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
-    script = SUPPORT / "scripts" / "keras_attributes.py"
+    script = SUPPORT / "scripts" / name
     done = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
     )

@@ -167,6 +167,7 @@ class KerasTrainer(Trainer):
             self._backend.make_functions(self.model)
             self._backend.diversify(self.model)
             self._structure = users.Structure(self.model)
+            self._attributes.widen()
             self._built = True
 
     def _make_functions(self) -> None:
@@ -213,7 +214,8 @@ class KerasTrainer(Trainer):
         self._make_functions()
         kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
-        with randomness.isolated_randomness(derive_seed(self._seed, "validation")):
+        seed = derive_seed(self._seed, "validation")
+        with randomness.isolated_randomness(seed), users.own_generators_aside(self.model):
             result = evaluate(self.trial, self.model, self._backend, self._validation, self._list, self.context.batch_size)
         with self._backend.scope():
             for kind, variables in kept.items():
@@ -290,7 +292,8 @@ class KerasTrainer(Trainer):
         self._held = self._backend.to_batch(self._training.next_batch())
         self._build(self._held)
         self._rebuild(values)
-        self._backend.retrace(self.model, values["signatures"])
+        with users.as_made(self._attributes):
+            self._backend.retrace(self.model, values["signatures"])
         self._began = False
         self._begin()
         with self._backend.scope():

@@ -17,9 +17,9 @@ class KerasTrial(TrialBase):
     """One configuration in training.
 
     Validation metrics are reported under the names that `model.fit` gives them: `val_loss`, `val_accuracy`, ...
-    Attributes of the trial and its callbacks that training changes are saved: arrays, tensors, generators, numbers, strings and
-    their containers, Keras's and TensorFlow's variables, metrics and layers, and objects of your own made of these. Other state
-    goes through `state_dict` and `load_state_dict`.
+    Attributes of the trial, its callbacks and the parts of its model that training changes are saved: arrays, tensors,
+    generators, numbers, strings and their containers, Keras's and TensorFlow's variables, metrics and layers, and objects of
+    your own made of these. Other state goes through `state_dict` and `load_state_dict`.
     """
 
     deterministic: ClassVar[bool] = True

@@ -4,17 +4,21 @@ told about state that cannot be saved, and about a model whose structure trainin
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 
 from tenuto.workers.harness.exactness import ExactnessRecord
+from tenuto.workers.keras import own_state
 from tenuto.workers.keras.checkpoint import optimizers_of, variables_of
 from tenuto.workers.keras.trial import KerasTrial
 from tenuto.workers.user_state import generators
 from tenuto.workers.user_state.attributes import Attributes
+from tenuto.workers.user_state.graph import Path
+from tenuto.workers.user_state.places import place_of
 
 CHANGED = (
     "the structure of the model changed since build_model ({what}), which builds it as it was: a restarted trial cannot load "
@@ -81,16 +85,38 @@ def attributes_of(
             **variables_of(model),
         }
         found = {f"{kind} {index}": item for kind, items in kinds.items() for index, item in enumerate(items)}
-        return {"model": model, "context": trial.context, **found}
+        # Names by which checkpoints refer to the same objects, too: the first is the object's.
+        return {"context": trial.context, **own_state.parts_of(model), **found}
 
-    roots: dict[str, Any] = {"self": trial}
+    roots: dict[str, Any] = {"self": trial, "compile": own_state.Compiled(model)}
     for index, item in enumerate(callbacks):
         if generators.is_users(type(item)) and not hasattr(item, "state_dict"):
             roots[f"callback {index} ({type(item).__name__})"] = item
     types: tuple[type, ...] = (keras.utils.PyDataset,)
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
         types += (tensorflow.data.Dataset,)  # a description of the data; only its iterators have a place
-    return Attributes(roots, skip=others, skip_types=types, adapts=adapted)
+    return Attributes(
+        roots,
+        skip=others,
+        skip_types=types,
+        adapts=adapted,
+        own=own_state.own_state,
+        searched=lambda: own_state.parts_of(model),
+    )
+
+
+@contextmanager
+def as_made(attributes: Attributes) -> Iterator[None]:
+    """Context at whose end attributes are as before: a step is traced inside, which runs the user's code for no batch."""
+    made = attributes.state(small=True)
+    yield
+    attributes.restore(made)
+
+
+@contextmanager
+def own_generators_aside(model: Any) -> Iterator[None]:
+    with generators.aside(own_state.generators_of(list(own_state.parts_of(model).values()))):
+        yield
 
 
 class Structure:
@@ -127,11 +153,22 @@ def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: Structure
         exactness.note_lost(sentence)
     if sentence := attributes.slow():
         exactness.tell_once(sentence)
-    for (root, *_), name, kind in attributes.unsaved():
-        if root != "self" or type(trial).state_dict is KerasTrial.state_dict:  # else its own code may save it
+    objects = attributes.searched()
+
+    def place(path: Path) -> str:
+        return place_of(objects, path)
+
+    exactness.not_searched = [
+        f"{own_state.shown(objects, path)} ({kind}{f', set in {where}' if (where := place(path)) else ''})"
+        for path, kind in attributes.not_searched()
+    ]
+    for path, _, kind in attributes.unsaved():
+        if path[0] != "self" or type(trial).state_dict is KerasTrial.state_dict:  # else its own code may save it
             exactness.note_lost(
-                f"{name} is a {kind}, which a checkpoint cannot hold as it is; make it in __init__ if it is made later, give its "
-                "state in state_dict and take it in load_state_dict, or keep nothing there that training depends on"
+                f"{own_state.shown(objects, path)} is a {kind}, which a checkpoint cannot hold as it is; "
+                + (f"it is set in {where}: " if (where := place(path)) else "")
+                + "make it in __init__ if it is made later, give its state in state_dict and take it in load_state_dict, or keep "
+                "nothing there that training depends on"
             )
 
 
@@ -142,7 +179,8 @@ def restore(trial: KerasTrial, attributes: Attributes, saved: Mapping[str, Any],
         trial.load_state_dict(saved["trial"])
     after = attributes.marks()
     touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    if lost := attributes.restore(saved.get("attributes") or (), touched):
+    objects = attributes.searched()
+    if lost := attributes.restore(saved.get("attributes") or (), touched, lambda path: own_state.shown(objects, path)):
         exactness.note_lost(
             f"there is no place for {', '.join(lost)} after __init__; make these attributes there, or save them in state_dict"
         )

@@ -85,6 +85,17 @@ class Attributes:
         self.seconds: dict[str, float] = {}
         """Seconds that the last call of `state` took, by attribute of a root: training waits for it."""
 
+    def widen(self) -> None:
+        """Takes what `searched` has come to hold since the beginning for what each process makes, such as the layers that a model
+        makes when it is built."""
+        graph = Graph(self.roots, self._rules)
+        self._begun.add(graph, but=self.roots)
+        self._marks = {key: mark for key, mark in self.marks().items() if key[0][0] not in self.roots} | self._marks
+        unknown = {path: value for path, value in self._unknown.items() if path[0] not in self.roots}
+        self._begun_unknown = unknown | self._begun_unknown
+        opaque = {path: kinds.mark_of_opaque(value) for path, value in unknown.items()}
+        self._begun_opaque = opaque | self._begun_opaque
+
     def marks(self) -> dict[Key, str | None]:
         """Marks of all values now, for comparison in this process."""
         return {entry.key: _mark(entry) for entry in self._entries()}

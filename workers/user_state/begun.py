@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
@@ -12,25 +13,29 @@ from tenuto.workers.user_state.graph import Graph, Node, Path, What
 
 class Begun:
     def __init__(self, graph: Graph) -> None:
-        self.slots: dict[Path, tuple[int, type]] = {path: (id(value), type(value)) for path, value in graph.slots.items()}
+        self.slots: dict[Path, tuple[int, type]] = {}
         self.paths: dict[int, Path] = {}
         self.theirs: dict[Path, str] = {}
         """Slots that hold objects saved by others, with the names of these."""
-        self.named = dict(graph.named)
+        self.named: dict[str, Any] = {}
         self.parts: dict[Path, frozenset[str]] = {}
         """Attributes of each object."""
-        self.code = {
-            (*node.path, f".{name}")
-            for node in graph.nodes.values()
-            for name, value in node.attributes
-            if isinstance(value, kinds.CODE)
-        }
+        self.code: set[Path] = set()
         self._alive: dict[int, Any] = {}
         """Objects by id: a weak reference, if possible; the object itself, if its kind is unknown."""
+        self.add(graph)
+
+    def add(self, graph: Graph, but: Collection[str] = ()) -> None:
+        """Adds what this graph has beside what is known. `but`: names of roots under which nothing is added."""
+        self.named = {**graph.named, **self.named}
+        slots = {path: value for path, value in graph.slots.items() if path[0] not in but and path not in self.slots}
         for node in graph.nodes.values():
+            if node.path[0] in but:
+                continue
             if node.looked and node.what in (What.OBJECT, What.ASKED):
-                self.parts[node.path] = frozenset(f".{name}" for name, _ in node.attributes)
-            if id(node.value) in graph.names_of_theirs:
+                self.parts.setdefault(node.path, frozenset(f".{name}" for name, _ in node.attributes))
+            self.code |= {(*node.path, f".{name}") for name, value in node.attributes if isinstance(value, kinds.CODE)}
+            if id(node.value) in graph.names_of_theirs or self._knows(node.value):
                 continue
             self.paths[id(node.value)] = node.path
             if node.what is What.OPAQUE:
@@ -40,9 +45,14 @@ class Begun:
                 self._alive[id(node.value)] = weakref.ref(node.value)
             except TypeError:
                 continue
-        for path, value in graph.slots.items():
+        for path, value in slots.items():
+            self.slots[path] = (id(value), type(value))
             if (name := graph.names_of_theirs.get(id(value))) is not None:
                 self.theirs[path] = name
+
+    def _knows(self, value: Any) -> bool:
+        alive = self._alive.get(id(value))
+        return id(value) in self.paths and (alive is None or alive() is value)
 
     def name_at(self, slot: Path, value: Any) -> Path | None:
         """Name of an object that is certainly one of the beginning: it has lived on, or is in its original slot."""
