@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.run import Cause, Exit, Rendezvous
-from tenuto.schemas.events.trial import Damage, DataUse, LogMatch, ModelNotice, Progress, Save, Straggler, Validation
+from tenuto.schemas.events.trial import Damage, DataUse, Ended, LogMatch, ModelNotice, Progress, Save, Straggler, Validation
 from tenuto.schemas.record import EnvironmentRecord
 from tenuto.schemas.upcasters import cause_by_code
 
@@ -114,6 +114,12 @@ class ProgressReport(Progress, TrialReport):
     kind: Literal["progress"] = "progress"
 
 
+class TrainingEndedReport(Ended, TrialReport):
+    """The trial's own code ended its training early. Sent after its last validation."""
+
+    kind: Literal["training_ended"] = "training_ended"
+
+
 class EnvironmentReport(TrialReport):
     kind: Literal["environment"] = "environment"
     allocation_id: str
@@ -143,6 +149,7 @@ TrackerReport = Annotated[
     | CheckpointReport
     | DamageReport
     | ProgressReport
+    | TrainingEndedReport
     | EnvironmentReport
     | DataReport
     | LogMatchReport

@@ -129,6 +129,28 @@ class LogMatched(LogMatch, Trial):
     """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
 
 
+ENDED_CHARACTERS_MAX = 500
+"""Most characters of a reason for an early end: a sentence for people, which is recorded for ever."""
+
+
+class Ended(Model):
+    """Common fields of TrainingEnded and the worker's report of it."""
+
+    allocation_id: str
+    batches: int = Field(ge=0)
+    """Number of batches trained, all in all."""
+    length: int = Field(ge=0)
+    """The same length in the unit of the experiment's `searcher.max_length`, rounded down."""
+    said: str = Field(max_length=ENDED_CHARACTERS_MAX)
+    """Reason that the trial's own code gave. Empty: none."""
+
+
+@event("TrainingEnded")
+class TrainingEnded(Ended, Trial):
+    """The trial's own code ended its training before the length that the search had asked for. It is not trained further: the
+    search compares it by its last validation, and stops it as completed."""
+
+
 Level = Literal["info", "warning", "error"]
 NOTICE_CHARACTERS_MAX = 1_000
 """Most characters of a notice of model code: a message to people, which is recorded for ever."""

@@ -80,6 +80,39 @@ class FullLength(Scored):
         return f"Trained to the full length of {amount(self.length, self.unit)}: {self.shown}."
 
 
+@rule(TrialStopped.TYPE, "ended_by_itself")
+@dataclass(frozen=True, kw_only=True)
+class EndedByItself(Scored):
+    """The trial's own code ended its training before the length that the search had asked for."""
+
+    trained: int
+    """Length that the trial reached, in `unit`, rounded down."""
+    batches: int
+    """The same in batches."""
+    length: int
+    """Length that the search had asked for, in `unit`."""
+    unit: Unit = "batches"
+    said: str = ""
+    """First line of the reason that the code gave. Empty: none."""
+    validated: bool = True
+    """False: the trial had reported no validation."""
+    rung: int | None = None
+    """Rung at which its last validation counts. None: the method compares at no rungs."""
+    bracket: int | None = None
+
+    def sentence(self, about: Data) -> str:
+        where = f"{amount(self.trained, self.unit)}" + (f" (batch {self.batches:,})" if self.unit != "batches" else "")
+        said = f" ({self.said.rstrip('.')})" if self.said else ""
+        ended = f"Its own code ended its training at {where}, before the {amount(self.length, self.unit)} asked for{said}"
+        if self.rung is None:
+            place = ""
+        else:
+            place = " at " + AtRung(rung=self.rung, length=self.length, unit=self.unit, bracket=self.bracket).place
+        if not self.validated:
+            return f"{ended}, without a validation: it counts as worst{place}."
+        return f"{ended}: it counts{place} by its last validation, {self.shown}."
+
+
 @rule(TrialStopped.TYPE, *(f"{method}.worst" for method in METHODS_COMPARED))
 @dataclass(frozen=True, kw_only=True)
 class Worst(AtRung, Scored):

@@ -34,6 +34,13 @@ class Compared(AtRung, Scored):
 class Halved(Compared):
     divisor: int
     """Divisor of the rung: one trial in this many goes on."""
+    ended: int = 0
+    """Trials among the best `top` whose own code ended their training: they leave their places to the next best."""
+
+    @property
+    def those(self) -> str:
+        ended = f", {self.ended} of which ended by {'itself' if self.ended == 1 else 'themselves'}" if self.ended else ""
+        return f"the best {self.top}{ended}"
 
     def trains_on(self, about: Data) -> str:
         return f"so it trains on to {amount(about['target_length'], self.unit)}"
@@ -46,14 +53,14 @@ class Halved(Compared):
 @dataclass(frozen=True, kw_only=True)
 class Promoted(Halved):
     def sentence(self, about: Data) -> str:
-        return f"Rank {self.ranked}: in the top 1/{self.divisor} (the best {self.top}), {self.trains_on(about)}."
+        return f"Rank {self.ranked}: in the top 1/{self.divisor} ({self.those}), {self.trains_on(about)}."
 
 
 @rule(TrialExtended.TYPE, "asha.go_on")
 @dataclass(frozen=True, kw_only=True)
 class GoesOn(Halved):
     def sentence(self, about: Data) -> str:
-        return f"Rank {self.ranked}: in the top 1/{self.divisor} of those so far (the best {self.top}), {self.trains_on(about)}."
+        return f"Rank {self.ranked}: in the top 1/{self.divisor} of those so far ({self.those}), {self.trains_on(about)}."
 
 
 @rule(TrialExtended.TYPE, "asha.finalist")
@@ -82,7 +89,7 @@ class Waits(Halved):
             return "the first one there, so it waits without slots for another one to be compared with"
         if self.rank is not None and self.rank <= self.top:
             return "its place goes to a trial that is before it, and it goes on at the next free place"
-        best = f"the best {self.top}" if self.top else "too few to compare"
+        best = self.those if self.top else "too few to compare"
         return f"not in the top 1/{self.divisor} ({best}) yet, so it waits without slots"
 
 
@@ -101,7 +108,7 @@ class Ended(Halved):
 @dataclass(frozen=True, kw_only=True)
 class Stopped(Ended):
     def sentence(self, about: Data) -> str:
-        return f"{self.where}: outside the top 1/{self.divisor} (the best {self.top}), so it is stopped."
+        return f"{self.where}: outside the top 1/{self.divisor} ({self.those}), so it is stopped."
 
 
 @rule(TrialStopped.TYPE, "asha.no_chance")

@@ -18,7 +18,7 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.schemas.events.trial import TrainingEnded, TrialFailed, ValidationReported
 from tenuto.schemas.sentences.search import Proposed
 from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.evolve import experiment_of, fold
@@ -26,7 +26,7 @@ from tenuto.services.searcher.evolve.trials import number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
-from tenuto.services.searcher.methods.endings import canceled, ending, given_up, invalid, outlived
+from tenuto.services.searcher.methods.endings import canceled, ended_by_itself, ending, given_up, invalid, outlived
 from tenuto.services.searcher.methods.sampling import Undrawable, trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
@@ -140,14 +140,18 @@ class _Decision:
                 if made is not None and not self.now.canceling:
                     self.emit(made)
             return
-        if type(cause) is not ValidationReported and type(cause) is not TrialFailed:
+        if type(cause) not in (ValidationReported, TrialFailed, TrainingEnded):
             return
+        assert isinstance(cause, (ValidationReported, TrialFailed, TrainingEnded))
         trial = self.now.trials.get(number_of(cause.trial_id))
         if trial is None:
             return
         if trial.status == "failing" and isinstance(cause, TrialFailed):
             self.emit(given_up(self.now, trial, cause))
-        elif trial.status == "invalid":
+        elif trial.status == "ended" and isinstance(cause, TrainingEnded):
+            if not self.now.canceling:
+                self.emit(ended_by_itself(self.now, trial, cause))
+        elif trial.status == "invalid" and not isinstance(cause, TrainingEnded):
             self.emit(invalid(self.now, trial, cause))
         elif trial.status == "reported" and not self.now.canceling:
             reached = self.method.reached(self.now, trial)

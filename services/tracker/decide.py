@@ -20,6 +20,7 @@ from tenuto.schemas.events.trial import (
     NoticeReported,
     ReportRefused,
     StragglerNoticed,
+    TrainingEnded,
     TrialFailed,
     TrialFinished,
     TrialProgressed,
@@ -36,6 +37,7 @@ from tenuto.schemas.reports import (
     NoticeReport,
     StragglerReport,
     TrackerReport,
+    TrainingEndedReport,
     ValidationReport,
 )
 from tenuto.schemas.sentences.reports import NoSuchTrial, NotCurrent, OtherTrial, Released
@@ -83,6 +85,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return [NoticeReported(**report.model_dump(exclude={"kind"}))]
     if isinstance(report, StragglerReport):
         return [StragglerNoticed(**report.model_dump(exclude={"kind"}))]
+    if isinstance(report, TrainingEndedReport):
+        return [] if trial.ended else [TrainingEnded(**report.model_dump(exclude={"kind"}))]
     # Compared within the run: one that went on from a checkpoint begins below what the trial had reached.
     if report.batches <= trial.run_batches:
         return ()
@@ -168,7 +172,7 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     """Called with the exit folded in."""
     experiment = state.experiment(experiment_of(data.trial_id))
     trial = experiment.trials.get(data.trial_id) if experiment else None
-    if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.stopped or trial.failed:
+    if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.over:
         return ()
     given_up = giving_up.verdict(trial.ends, data, experiment.max_restarts)
     if given_up is not None:

@@ -18,6 +18,7 @@ from tenuto.schemas.events.trial import (
     CheckpointSaved,
     EnvironmentRecorded,
     LogMatched,
+    TrainingEnded,
     TrialFailed,
     TrialFinished,
     TrialProgressed,
@@ -234,6 +235,10 @@ def _progressed(_: Experiment, trial: Trial, data: TrialProgressed) -> Trial:
     return replaced(_reached(trial, data.batches, data.length), run_batches=data.batches)
 
 
+def _training_ended(_: Experiment, trial: Trial, data: TrainingEnded) -> Trial:
+    return replaced(_reached(trial, data.batches, data.length), ended=True)
+
+
 def _failed(_: Experiment, trial: Trial, data: TrialFailed) -> Trial:
     return replaced(trial, failed=trial.failed or data.final)
 
@@ -262,6 +267,7 @@ FOLDS: Folds[State] = Folds(
         CheckpointDamaged: of_trial(_damaged),
         EnvironmentRecorded: _environment,
         TrialProgressed: of_trial(_progressed),
+        TrainingEnded: of_trial(_training_ended),
         LogMatched: of_trial(_log_matched),
         TrialFailed: of_trial(_failed),
         TrialFinished: _finished,

@@ -52,6 +52,8 @@ class Trial:
     """True once a final TrialFailed is recorded."""
     exited: bool = False
     """The current allocation's workers have left."""
+    ended: bool = False
+    """True once TrainingEnded is recorded: it trains no further, and the search is about to stop it."""
     ends: Ends = field(default_factory=Ends)
     """Ends of its workers, as far as they count."""
     advanced: bool = False
@@ -77,6 +79,11 @@ class Trial:
     """Of `checkpoints`, ids of those that a run could not resume from, in the order found."""
     source: str | None = None
     """The checkpoint of another trial that it starts from, as long as it has none of its own."""
+
+    @property
+    def over(self) -> bool:
+        """True if it is not trained any more: an end of its workers is no failure."""
+        return self.stopped or self.failed or self.ended
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import ExperimentStarted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation, Stop
 
@@ -53,10 +53,14 @@ class Trial:
     checkpoint_id: str | None = None
     """Newest checkpoint of the trial, from which another trial can begin."""
     parent: int | None = None
+    ended: str | None = None
+    """Reason for which the trial's own code ended its training, such as early stopping; may be empty. It is completed, and
+    counts by its last validation for every length. None: it has not."""
 
     @property
     def at_target(self) -> bool:
-        return self.length >= self.target
+        """True if the trial has reached its target, or ended by itself on the way: it gets no further."""
+        return self.length >= self.target or self.ended is not None
 
     @property
     def busy(self) -> bool:
@@ -113,7 +117,8 @@ class CustomSearcher:
         return None
 
     def on_validation(self, trial: Trial) -> Sequence[Operation] | None:
-        """A trial was validated: see `trial.length`, `trial.metrics` and `trial.at_target`."""
+        """A trial was validated: see `trial.length`, `trial.metrics` and `trial.at_target`. Also called if the trial's own code
+        ended its training (`trial.ended`), with its last validation."""
         return None
 
     def on_trial_failed(self, trial: Trial, error: str, *, invalid_hyperparameters: bool) -> Sequence[Operation] | None:
@@ -145,18 +150,23 @@ class Told:
 
         A trial may be further than a length that it is sent to: it goes on from a checkpoint of an earlier experiment. Then it
         has reached that length, and nobody is asked to train to it: `on_validation` is called again, with its last validation.
+        So it is with a trial that ended by itself, at its end and for each length that it is sent to later.
         """
         decided, asked = [], deque(self._hear(data))
         while asked:
             operation = asked.popleft()
             trial = self._search.trials.get(operation.trial) if isinstance(operation, Extend) else None
             # Targets of a trial rise, so this ends.
-            if isinstance(operation, Extend) and trial is not None and trial.target < operation.length <= trial.length:
+            if isinstance(operation, Extend) and trial is not None and trial.target < operation.length <= self._reach(trial):
                 trial.target = operation.length
                 asked.extend(self._searcher.on_validation(trial) or ())
             else:
                 decided.append(operation)
         return decided
+
+    def _reach(self, trial: Trial) -> int:
+        """Length up to which nothing is trained: the trial's last validation stands for it."""
+        return trial.length if trial.ended is None else max(trial.length, self._search.max_length)
 
     def _hear(self, data: EventData) -> list[Operation]:
         if isinstance(data, (ExperimentStarted, ExperimentTrialLimitsChanged)):
@@ -193,6 +203,9 @@ class Told:
             case ValidationReported():
                 trial.length, trial.metrics = data.length, data.metrics
                 return self._searcher.on_validation(trial)
+            case TrainingEnded():
+                told, trial.ended = trial.at_target, data.said
+                return None if told else self._searcher.on_validation(trial)
             case TrialFailed() if data.final:
                 trial.state, trial.outcome = "stopped", "failed"
                 return self._searcher.on_trial_failed(trial, data.error, invalid_hyperparameters=data.invalid_hyperparameters)

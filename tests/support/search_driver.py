@@ -14,7 +14,7 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.record import TrialSource
 from tests.support.search_world import Recorder, submitted
 
@@ -43,6 +43,9 @@ class Search:
 
     def fail(self, number: int, final: bool = True) -> str:
         return self.say(TrialFailed(trial_id=f"1-{number}", allocation_id="a", error="boom", failures=6, final=final))
+
+    def end(self, number: int, length: int, said: str = "early stopping") -> str:
+        return self.say(TrainingEnded(trial_id=f"1-{number}", allocation_id="a", batches=length, length=length, said=said))
 
     def refuse(self, number: int) -> str:
         return self.say(TrialFailed(

@@ -12,7 +12,7 @@ from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, ValidationReported
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.methods import method_for
 from tests.support.search_world import World
@@ -47,6 +47,10 @@ class Judge:
         self.status: dict[str, str] = {}
         self.rung: dict[str, Place] = {}
         self.scores: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+        """Score of each trial's last validation."""
+        self.ended: set[str] = set()
+        """Trials whose own code ended their training."""
         self.copied: dict[str, tuple[str, str | None]] = {}
         """Parent of each copy, and the checkpoint that it began from."""
         self.saved: dict[str, str] = {}
@@ -79,6 +83,8 @@ class Judge:
     def learn(self, data: Any) -> None:
         trial = getattr(data, "trial_id", "")
         if isinstance(data, ValidationReported) and self.status.get(trial) == "running":
+            self.last[trial] = self.score(data.metrics.get("loss", float("inf")))
+        if isinstance(data, ValidationReported) and self.status.get(trial) == "running":
             while data.length >= self.length(self.rung[trial]):
                 bracket, index = self.rung[trial]
                 top = index + 1 == len(self.brackets[bracket].lengths)
@@ -94,6 +100,19 @@ class Judge:
                     break
                 self.rung[trial] = (bracket, index + 1)
                 self.sent[bracket, index + 1] += 1
+        elif isinstance(data, TrainingEnded):
+            if self.status.get(trial) == "running":
+                self.scores[trial] = self.last.get(trial, float("inf"))
+                bracket, index = self.rung[trial]
+                if index + 1 < len(self.brackets[bracket].lengths):
+                    for item in self.earlier.get(trial, ()):
+                        if item.length >= self.length((bracket, index)):
+                            self.scores[trial] = self.score(item.metric)
+                            break
+                insort(self.rungs[self.rung[trial]], self.key(trial))
+            if self.status.get(trial) in ("running", "paused"):
+                self.status[trial] = "ended"
+                self.ended.add(trial)
         elif isinstance(data, CheckpointSaved):
             self.saved[trial] = data.checkpoint_id
         elif isinstance(data, ExperimentTrialLimitsChanged):
@@ -136,7 +155,8 @@ class Judge:
             self.expect(status not in (None, "stopped"), f"{trial} is stopped when it is {status}")
             self.expect((data.outcome == "failed") == (status == "failing"), f"{trial} ends as {data.outcome}")
             self.judge_numbers(trial, data.reason.numbers)
-            if data.outcome == "completed":
+            self.expect((data.reason.rule == "ended_by_itself") == (status == "ended" and data.outcome == "completed"), trial)
+            if data.outcome == "completed" and status != "ended":
                 self.expect(self.length(self.rung[trial]) == self.config.max_length.value, f"{trial} is completed too early")
             self.status[trial] = "stopped"
         active = sum(status == "running" for status in self.status.values())
@@ -211,8 +231,11 @@ class Judge:
             top = max(1, top)
         if isinstance(self.config, (ShaSearcher, HyperbandSearcher, PbtSearcher)):
             self.expect(len(rung) == self.sent[place], f"{trial} goes on before its rung is complete")
+        ahead = rung.index(key)
+        if not isinstance(self.config, PbtSearcher):  # those that ended leave their places to others
+            ahead -= sum(f"1-{number}" in self.ended and self.rung[f"1-{number}"] == place for _, number in rung[:ahead])
         if rule != "asha.finalist":
-            self.expect(rung.index(key) < top, f"{trial} goes on from outside the top")
+            self.expect(ahead < top, f"{trial} goes on from outside the top")
         if not stopping:
             self.expect(all(key < other for other in waiting), f"{trial} goes on before a better one")
 

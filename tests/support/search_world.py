@@ -18,7 +18,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.record import Parent, RecordedValidation, TrialSource
 from tenuto.services.searcher.core import SearcherCore
@@ -122,6 +122,8 @@ class Faults:
     """Probability of a validation after the trial was stopped."""
     early: float = 0.0
     """Probability of a validation below the target."""
+    end: float = 0.0
+    """Probability that a trial's own code ends its training on its way to a target, nearly always after a validation."""
     cancel_at: float | None = None
     unsaved: float = 0.0
     """Probability that a trial saves no checkpoint at a target."""
@@ -144,6 +146,7 @@ class Worker:
     wanted: bool = True
     stopped: bool = False
     failures: int = 0
+    ended: bool = False
     refused: bool = False
     """Decided when it starts for the first time."""
 
@@ -265,12 +268,17 @@ class World:
                 self.train(worker)
 
     def train(self, worker: Worker) -> None:
+        if worker.ended:
+            return  # it waits until the search stops it
         steps = max(0, worker.target - worker.length)
         speed = self.random.uniform(0.5, 2.0)
         if self.chance(self.faults.early) and steps > 1:
             self.at(steps * speed / 2, lambda: self.validation(worker, worker.length) if worker.busy else None)
         if worker.refused:
             self.at(steps * speed, lambda: self.refuse(worker))
+            return
+        if self.chance(self.faults.end):
+            self.at(steps * speed / 2, lambda target=worker.target: self.end(worker, target))  # type: ignore[misc]
             return
         failing = self.chance(self.faults.fail)
         self.at(steps * speed, lambda target=worker.target: self.fail(worker) if failing else self.reach(worker, target))  # type: ignore[misc]
@@ -286,6 +294,19 @@ class World:
         else:
             self.at(0.1, lambda: self.train(worker) if worker.busy else None)  # type: ignore[func-returns-value]
         return TrialFailed(trial_id=worker.trial_id, allocation_id="a", error="boom", failures=worker.failures, final=final)
+
+    def end(self, worker: Worker, target: int) -> EventData | None:
+        if not worker.busy or worker.target != target or worker.ended:
+            return None
+        worker.ended = True
+        at = min(worker.length + 1, max(worker.length, target - 1))
+        if not self.chance(0.1):
+            worker.length = at
+            self.react(self.recorder.put(self.validation(worker, at)))
+        ended = TrainingEnded(trial_id=worker.trial_id, allocation_id="a", batches=at * 10, length=at, said="early stopping")
+        if self.chance(self.faults.repeat):
+            self.at(self.random.random() * 3, lambda: ended)
+        return ended
 
     def refuse(self, worker: Worker) -> EventData | None:
         if not worker.busy:

@@ -14,7 +14,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.ids import derived_event_id, name_id
-from tenuto.schemas.reports import CheckpointReport, ProgressReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, ProgressReport, TrainingEndedReport, ValidationReport
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.core import TrackerCore
 
@@ -106,6 +106,10 @@ class Driver:
 
 def validation(allocation: str, batches: int, loss: float = 1.0) -> ValidationReport:
     return ValidationReport(trial_id="1-1", allocation_id=allocation, batches=batches, length=batches, metrics={"loss": loss})
+
+
+def training_ended(allocation: str, batches: int, said: str = "early stopping") -> TrainingEndedReport:
+    return TrainingEndedReport(trial_id="1-1", allocation_id=allocation, batches=batches, length=batches, said=said)
 
 
 def checkpoint(allocation: str, batches: int, name: str = "") -> CheckpointReport:

@@ -80,6 +80,7 @@ FAULTS = st.builds(
     late=st.sampled_from([0.0, 0.5]),
     early=st.sampled_from([0.0, 0.5]),
     cancel_at=st.one_of(st.none(), st.none(), st.floats(0, 60)),
+    end=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
     unsaved=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
     refuse=st.sampled_from([0.0, 0.0, 0.2]),
     limits_at=st.one_of(st.none(), st.none(), st.tuples(st.floats(0, 60), st.integers(1, 100), CONCURRENT)),

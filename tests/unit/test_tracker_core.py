@@ -17,7 +17,7 @@ from tenuto.schemas.ids import name_id
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.policies.giving_up import DEATHS_MAX, FRUITLESS_MAX
 from tests.support.said import said
-from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, types, validation
+from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, training_ended, types, validation
 
 
 def test_reports_of_the_current_allocation_are_recorded_once() -> None:
@@ -31,7 +31,22 @@ def test_reports_of_the_current_allocation_are_recorded_once() -> None:
     assert driver.report(progress(allocation, 12)) == []
 
 
-@pytest.mark.parametrize("make", [validation, checkpoint, progress])
+def test_an_early_end_is_recorded_once_and_is_no_failure() -> None:
+    driver = Driver(max_restarts=0)
+    allocation = driver.grant()
+    [ended] = driver.report(training_ended(allocation, 37))
+    assert (ended.TYPE, ended.batches, ended.said) == ("TrainingEnded", 37, "early stopping")  # type: ignore[attr-defined]
+    assert driver.report(training_ended(allocation, 37)) == []
+    assert driver.exit(allocation, "failed", "killed on its way out") == [], "it has done all that it can"
+    driver.release(allocation)
+    again = driver.grant()
+    assert driver.report(training_ended(again, 40)) == [], "a run that did not know says it again"
+    assert types(driver.stop()) == []
+    [finished] = driver.release(again)
+    assert (finished.TYPE, finished.batches) == ("TrialFinished", 37)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", [validation, checkpoint, progress, training_ended])
 def test_reports_of_other_allocations_are_refused(make: Any) -> None:
     driver = Driver()
     assert types(driver.report(make("1-1-1", 10))) == ["ReportRefused"]  # not granted yet

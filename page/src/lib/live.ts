@@ -22,7 +22,7 @@ const OF_EXPERIMENT = [
   'ExperimentUnarchived',
 ] // biome-ignore format: a list of names
 const OF_TRIAL = [
-  'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed', 'TrialFailed', 'TrialFinished',
+  'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed', 'TrialFailed', 'TrialFinished', 'TrainingEnded',
   'AllocationGranted', 'AllocationPreempted', 'AllocationReleased', 'WorkersStarted', 'WorkersExited', 'StragglerNoticed',
   'CheckpointSaved', 'CheckpointDeleted', 'CheckpointDamaged',
 ] // biome-ignore format: a list of names

@@ -8,7 +8,7 @@ import type { LogEvent } from './live'
 export const STORY_TYPES = [
   'ExperimentSubmitted', 'ExperimentPauseRequested', 'ExperimentResumeRequested', 'ExperimentCancelRequested',
   'ExperimentCompleted', 'ExperimentFailed', 'ExperimentCanceled', 'ExperimentPriorityChanged', 'ExperimentPoolChanged',
-  'ExperimentTrialLimitsChanged', 'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed',
+  'ExperimentTrialLimitsChanged', 'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed', 'TrainingEnded',
   'TrialFailed', 'TrialFinished', 'AllocationGranted', 'AllocationReleased', 'WorkersStarted', 'CheckpointSaved',
   'ValidationReported',
 ] // biome-ignore format: a list of names
@@ -175,7 +175,7 @@ function ofTrial(trial: Trial, { type, data, sentence }: LogEvent): void {
     decided('stopping')
   } else if (type === 'TrialFinished') trial.state = trial.outcome || trial.state
   else if (type === 'TrialFailed') trial.error = data.error == null ? null : String(data.error)
-  else if (type === 'TrialProgressed' || type === 'CheckpointSaved') reached(trial, data)
+  else if (type === 'TrialProgressed' || type === 'TrainingEnded' || type === 'CheckpointSaved') reached(trial, data)
   else if (type === 'AllocationGranted') {
     trial.allocation = String(data.allocation_id)
     if (trial.state === 'queued') trial.state = 'starting'

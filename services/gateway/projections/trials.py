@@ -150,14 +150,17 @@ async def _checkpoint_damaged(db: Connection, event: Event, data: trial.Checkpoi
     )
 
 
-async def _reached(db: Connection, event: Event, data: trial.TrialProgressed | trial.CheckpointSaved) -> None:
-    await db.execute(
-        "UPDATE trials SET batches = greatest(batches, $2), length = greatest(length, $3), said_us = $4 WHERE trial_id = $1",
-        data.trial_id,
-        data.batches,
-        data.length,
-        event.time_us,
-    )
+_REACHED = "UPDATE trials SET batches = greatest(batches, $2), length = greatest(length, $3), said_us = $4 WHERE trial_id = $1"
+
+
+async def _reached(
+    db: Connection, event: Event, data: trial.TrialProgressed | trial.TrainingEnded | trial.CheckpointSaved
+) -> None:
+    await db.execute(_REACHED, data.trial_id, data.batches, data.length, event.time_us)
+
+
+async def _training_ended(db: Connection, event: Event, data: trial.TrainingEnded) -> None:
+    await db.execute(_REACHED, data.trial_id, data.batches, data.length, event.time_us)
 
 
 async def _trial_failed(db: Connection, _: Event, data: trial.TrialFailed) -> None:
@@ -174,6 +177,7 @@ HANDLERS: dict[str, Handler] = {
     "StragglerNoticed": _straggler_noticed,
     "TrialFailed": _trial_failed,
     "TrialProgressed": _reached,
+    "TrainingEnded": _training_ended,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _checkpoint_deleted,
     "CheckpointDamaged": _checkpoint_damaged,

@@ -29,7 +29,7 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.operations import Create, Extend, Fail, Stop
 from tenuto.services.searcher.evolve import trials
 from tenuto.services.searcher.evolve.limits import limits_changed
@@ -163,6 +163,7 @@ FOLDS: Folds[Any] = Folds(
         TrialRequested: _requested,
         ValidationReported: of_trial(trials.validated),
         CheckpointSaved: of_trial(trials.saved),
+        TrainingEnded: of_trial(trials.training_ended),
         TrialFailed: of_trial(trials.failed),
         TrialFinished: of_trial(trials.finished),
         TrialExtended: of_trial(trials.extended),

@@ -8,10 +8,18 @@ from typing import Any
 
 from tenuto.schemas.config.searchers import GridSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
-from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
 from tenuto.services.searcher.evolve.places import vacated
 from tenuto.services.searcher.methods.versions import PASSES_RUNGS
-from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Asked, Experiment, Trial
+from tenuto.services.searcher.state import (
+    ERROR_CHARACTERS_MAX,
+    INVALID_MAX,
+    METRIC_NAMES_MAX,
+    Experiment,
+    Trial,
+    Validated,
+)
+from tenuto.services.searcher.state.asked import Asked
 from tenuto.services.searcher.state.ranking import Rung
 
 IDS_CACHED_MAX = 4_096
@@ -95,20 +103,52 @@ def validated(experiment: Experiment, trial: Trial, data: ValidationReported) ->
     experiment = _noted(experiment, trial, score, data)
     if trial.status != "running":
         return experiment
+    scores = experiment.scores_of(data.metrics)
     recent = _recent(trial, data.batches, score, experiment.averaged) if experiment.averaged > 1 else ()
+    last = trial.last
+    if last is None or data.batches >= last.batches:
+        last = Validated(data.batches, score, scores)
     if data.length < experiment.target(trial):
-        return experiment if recent == trial.recent else experiment.with_trial(trial, trial.changed(recent=recent))
-    if score is not None and recent and not experiment.is_top(trial.rung):
-        score = sum([one for _, one in recent]) / len(recent) + 0.0
-    reported = trial.changed(status="reported", score=score, recent=())
+        return experiment.with_trial(trial, trial.changed(recent=recent, last=last))
+    score = _averaged(experiment, trial, score, recent)
+    reported = trial.changed(status="reported", score=score, recent=(), last=last)
     if trial.own_target is not None:
         return experiment.with_trial(trial, _further(experiment, reported, data.length))
     reported, rungs = arrived(experiment, reported, data.length)
-    scores = experiment.scores_of(data.metrics)
-    if scores is None:
-        return experiment.with_trial(trial, reported, rungs=rungs)
-    objectives = experiment.objectives.set(trial.number, scores)
-    return experiment.with_trial(trial, reported, rungs=rungs, objectives=objectives)
+    return experiment.with_trial(trial, reported, rungs=rungs, **_objectives(experiment, trial, scores))
+
+
+def _averaged(experiment: Experiment, trial: Trial, score: float | None, recent: tuple[tuple[int, float], ...]) -> float | None:
+    if score is None or not recent or experiment.is_top(trial.rung):
+        return score
+    return sum([one for _, one in recent]) / len(recent) + 0.0
+
+
+def _objectives(experiment: Experiment, trial: Trial, scores: tuple[float, ...] | None) -> dict[str, Any]:
+    """Change of the experiment by all scores of a trial, in a search with several metrics."""
+    return {} if scores is None else {"objectives": experiment.objectives.set(trial.number, scores)}
+
+
+def training_ended(experiment: Experiment, trial: Trial, _: TrainingEnded) -> Experiment:
+    """The trial trains no further: its last validation counts at its rung, as if it had been reached."""
+    if trial.status == "paused":  # it is compared there already
+        rungs, index = _left(experiment, trial), trial.rung
+        if trial.key is not None and trial.own_target is None:
+            rungs = (*rungs[:index], rungs[index].end(trial.key), *rungs[index + 1 :])
+        extensions = _without(experiment.extensions, trial.number)
+        return experiment.with_trial(trial, trial.changed(status="ended"), rungs=rungs, extensions=extensions)
+    if trial.status != "running":
+        return experiment
+    last = trial.last
+    score = _averaged(experiment, trial, None if last is None else last.score, trial.recent)
+    ended = trial.changed(status="ended", score=score, recent=())
+    if trial.own_target is not None:
+        return experiment.with_trial(trial, ended)
+    ended, rungs = arrived(experiment, ended, experiment.target(trial))
+    if ended.key is not None:
+        rungs = (*rungs[: ended.rung], rungs[ended.rung].end(ended.key), *rungs[ended.rung + 1 :])
+    scores = None if last is None else last.scores
+    return experiment.with_trial(trial, ended, rungs=rungs, **_objectives(experiment, trial, scores))
 
 
 def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple[tuple[int, float], ...]:

@@ -22,6 +22,8 @@ Departures from the paper:
 - With several brackets (adaptive ASHA) each has rungs of its own. A free place goes to the longest rung that has somebody to
   promote, whatever its bracket; a new trial goes to the bracket that is furthest behind its share.
 - A trial whose metric is missing or not finite counts as worst of its rung and is never promoted.
+- A trial whose own code ends its training counts at its rung by its last validation, and trains no further: it leaves its place
+  among those that go on to the next best.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         waiting = experiment.rungs[rung].waiting
         if waiting and self.stops:
             # In this form only the first trial at a rung waits, and the arrival of the second one decides about it.
-            beaten = experiment.rungs[rung].best.rank(waiting[-1]) >= max(1, self._top(experiment.rungs[rung]))
+            beaten = experiment.rungs[rung].ahead(waiting[-1]) >= max(1, self._top(experiment.rungs[rung]))
             return self._stop(experiment, rung, waiting[-1]) if beaten else None
         if waiting and self._has_no_chance(experiment, rung, waiting[-1]):
             return self._no_chance(experiment, rung, waiting[-1])
@@ -125,10 +127,12 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         for index, key in self._waiting(experiment):
             rung = experiment.rungs[index]
             top = self._top(rung)
-            if self.stops and top and rung.best.rank(key) < top:
+            if not top or rung.ahead(key) >= top:
+                continue
+            if self.stops:
                 return self._go_on(experiment, index, key)
-            if top and (rank := rung.best.rank(key)) < top:
-                return self._extended(experiment, index, key, Promoted(**self._numbers(experiment, index, key, rank)))
+            rank = rung.best.rank(key)
+            return self._extended(experiment, index, key, Promoted(**self._numbers(experiment, index, key, rank)))
         return None
 
     def _finalist(self, experiment: Experiment) -> TrialExtended | None:
@@ -157,7 +161,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def _stop_or_go_on(self, experiment: Experiment, trial: Trial, key: Key) -> TrialExtended | TrialStopped:
         rung = experiment.rungs[trial.rung]
-        if rung.best.rank(key) < self._top(rung):
+        if rung.ahead(key) < self._top(rung):
             return self._go_on(experiment, trial.rung, key)
         return self._stop(experiment, trial.rung, key)
 
@@ -174,8 +178,9 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def _has_no_chance(self, experiment: Experiment, rung: int, key: Key) -> bool:
         """A rank only gets worse, and the top 1/eta never holds more than max_trials / eta."""
         limit = self._promotable(experiment, rung) + WAITING_SPARE
-        best = experiment.rungs[rung].best
-        return best.size >= limit and best[limit - 1] < key
+        here = experiment.rungs[rung]
+        limit = here.last_of(limit)
+        return here.best.size >= limit and here.best[limit - 1] < key
 
     def _promotable(self, experiment: Experiment, rung: int) -> int:
         return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor
@@ -183,9 +188,10 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def _no_chance(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
         rank, trials = experiment.rungs[rung].best.rank(key), experiment.brackets[experiment.bracket_of(rung)].trials
         numbers = self._numbers(experiment, rung, key, rank)
-        known = self._promotable(experiment, rung) + WAITING_SPARE
+        known = experiment.rungs[rung].last_of(self._promotable(experiment, rung) + WAITING_SPARE)
         # For this rule `top` is the number of trials ahead for good, and not the rung's present top.
-        numbers |= {"top": known, "cut_off": self._metric_at(experiment, rung, known)}
+        ended = known - self._promotable(experiment, rung) - WAITING_SPARE
+        numbers |= {"top": known, "ended": ended, "cut_off": self._metric_at(experiment, rung, known)}
         return self._stopped(experiment, key, NoChance(**numbers, expected=trials))
 
     def _stopped(self, experiment: Experiment, key: Key, why: Ended) -> TrialStopped:
@@ -199,7 +205,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def _numbers(self, experiment: Experiment, index: int, key: Key, before: int) -> HalvedNumbers:
         """The comparison, with the last one in the top 1/eta. `before`: how many are better."""
         rung = experiment.rungs[index]
-        rank, top = before + 1, self._top(rung)
+        rank, top = before + 1, rung.last_of(self._top(rung))
         known = rank <= rung.best_max
         return {
             **scored(experiment, key[0]),
@@ -210,6 +216,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             "top": top,
             "cut_off": self._metric_at(experiment, index, top),
             "divisor": self.settings.divisor,
+            "ended": top - self._top(rung),
         }
 
     @staticmethod

@@ -20,7 +20,8 @@ from tenuto.schemas.sentences.search import Created
 from tenuto.services.searcher.methods.base import Proposal, Rules
 from tenuto.services.searcher.methods.reasons import scored
 from tenuto.services.searcher.methods.sampling import configuration, sample, started_at
-from tenuto.services.searcher.state import Asked, Experiment, Trial
+from tenuto.services.searcher.state import Experiment, Trial
+from tenuto.services.searcher.state.asked import Asked
 
 
 class Custom(Rules[CustomSearcher]):

@@ -6,15 +6,33 @@ from typing import Literal
 
 from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
-from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.schemas.events.trial import TrainingEnded, TrialFailed, ValidationReported
 from tenuto.schemas.reports import never_reported
-from tenuto.schemas.sentences.ends import Canceled, Failed, InvalidHyperparameters, Outlived, SearchOver
+from tenuto.schemas.sentences.ends import Canceled, EndedByItself, Failed, InvalidHyperparameters, Outlived, SearchOver
 from tenuto.services.searcher.methods.custom import ended
 from tenuto.services.searcher.methods.reasons import at_rung, metric_value, scored
 from tenuto.services.searcher.state import Experiment, Trial
 
 ERROR_LINE_CHARACTERS_MAX = 300
-"""Of an error, in a reason."""
+"""Of an error, or of what a trial's code says of its end, in a reason."""
+
+
+def ended_by_itself(experiment: Experiment, trial: Trial, cause: TrainingEnded) -> TrialStopped:
+    """Stops a trial whose own code ended its training: it has done all that it can."""
+    at = at_rung(experiment, trial.rung)
+    compared = trial.own_target is None and len(experiment.lengths) > 1
+    why = EndedByItself(
+        **scored(experiment, trial.score, whole=not compared or experiment.is_top(trial.rung)),
+        trained=cause.length,
+        batches=cause.batches,
+        length=experiment.target(trial),
+        unit=experiment.unit,
+        said=cause.said.split("\n", 1)[0][:ERROR_LINE_CHARACTERS_MAX],
+        validated=trial.last is not None,
+        rung=at["rung"] if compared else None,
+        bracket=at["bracket"] if compared else None,
+    )
+    return TrialStopped(experiment_id=experiment.id, trial_id=cause.trial_id, outcome="completed", reason=why.reason())
 
 
 def given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:

@@ -12,7 +12,8 @@ is complete, the order in which trials report changes nothing: one seed is one s
 refuses hyperparameters, another trial takes the very place of the refused one (`state.Place`).
 
 Departures: a trial that failed, or whose metric is missing or not finite, counts as worst. A waiting trial that cannot be among
-the best any more is stopped at once instead of at the end of its rung.
+the best any more is stopped at once instead of at the end of its rung. A trial whose own code ends its training counts at its
+rung by its last validation, trains no further, and leaves its place among those that go on to the next best.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         if self._is_complete(experiment, rung):
             return self._stopped(experiment, rung, waiting[-1]) if self._places(experiment, rung) < len(waiting) else None
         _, goes_on = self._expected(experiment, rung)
-        beaten = experiment.rungs[rung].best.rank(waiting[-1]) >= goes_on
+        beaten = experiment.rungs[rung].ahead(waiting[-1]) >= goes_on
         return self._stopped(experiment, rung, waiting[-1]) if beaten else None
 
     # -- rungs
@@ -127,7 +128,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         """Of a complete rung: the rank (from 1) of the last trial that goes on."""
         here = experiment.rungs[rung]
         places = min(self._places(experiment, rung), len(here.waiting))
-        return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else self._goes_on(experiment, rung)
+        return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else here.last_of(self._goes_on(experiment, rung))
 
     def _extended(self, experiment: Experiment, rung: int, key: Key) -> TrialExtended:
         why = PromotedOfAll(**self._numbers(experiment, rung, key, self._last_rank(experiment, rung)))
@@ -139,7 +140,8 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         )
 
     def _stopped(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
-        expected, compared = self._expected(experiment, rung)
+        expected, goes_on = self._expected(experiment, rung)
+        compared = experiment.rungs[rung].last_of(goes_on)
         if self._is_complete(experiment, rung):
             expected, compared = experiment.rungs[rung].size, self._last_rank(experiment, rung)
         why = StoppedOfAll(**self._numbers(experiment, rung, key, compared), expected=expected)
@@ -164,6 +166,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
             "top": compared,
             "cut_off": metric_value(experiment, here.best[compared - 1][0]) if compared <= len(here.best) else None,
             "divisor": self.settings.divisor,
+            "ended": 0,
         }
 
 

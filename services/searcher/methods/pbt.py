@@ -13,7 +13,8 @@ changes the search, and a population may be larger than the slots.
 A copy is a trial of its own (`parent_trial_id`, `source_checkpoint_id`), so the lineage is in the record and each trial has one
 set of hyperparameters from start to end. Of a parent that has saved no checkpoint the copy has the changed hyperparameters only,
 and trains anew (`anew` in its reason): a population stays as large as it is. If the model code refuses the hyperparameters of a
-copy, another copy of the same parent takes its place, and its generation waits for it.
+copy, another copy of the same parent takes its place, and its generation waits for it. A trial whose own code ends its training
+counts in its generation by its last validation, and a copy of one of the best takes its place in the next.
 """
 
 from __future__ import annotations

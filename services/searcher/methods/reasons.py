@@ -41,6 +41,7 @@ class HalvedNumbers(ComparedNumbers):
 
     rank_at_least: int | None
     divisor: int
+    ended: int
 
 
 def metric_value(experiment: Experiment, score: float | None) -> float | None:

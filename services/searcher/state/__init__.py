@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from immutables import Map
 
@@ -14,17 +14,18 @@ from tenuto.schemas.config.length import Unit
 from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
+from tenuto.services.searcher.state.asked import Asked
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
 from tenuto.services.searcher.state.space import Space
 
-TrialStatus = Literal["running", "reported", "failing", "invalid", "paused", "stopped"]
-"""running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
-decided yet. invalid: its model code refused the hyperparameters, not decided yet. paused: waits at its rung without slots.
-stopped: gets no more budget; its workers may still be leaving. A finished trial (no worker runs any more) is no longer in the
-state."""
-_ACTIVE = frozenset({"running", "reported", "failing", "invalid"})
+TrialStatus = Literal["running", "reported", "ended", "failing", "invalid", "paused", "stopped"]
+"""running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. ended: its own code ended
+its training, not decided yet. failing: gave up, not decided yet. invalid: its model code refused the hyperparameters, not
+decided yet. paused: waits at its rung without slots. stopped: gets no more budget; its workers may still be leaving. A finished
+trial (no worker runs any more) is no longer in the state."""
+_ACTIVE = frozenset({"running", "reported", "ended", "failing", "invalid"})
 Remembers = Literal["nothing", "living", "all"]
 """Whose hyperparameters a method looks at later: nobody's, those of trials that are not finished, or everybody's."""
 
@@ -70,6 +71,17 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Validated:
+    """A validation, signed so that smaller is better."""
+
+    batches: int
+    score: float | None
+    """The searcher's metric. None: missing or not finite."""
+    scores: tuple[float, ...] | None = None
+    """Of a search with several metrics: all of them, if the validation had them."""
+
+
+@dataclass(frozen=True)
 class Trial:
     number: int
     rung: int
@@ -85,6 +97,8 @@ class Trial:
     """Its place, if the method keeps places: set until the trial goes on, where number and rung do not determine it."""
     recent: tuple[tuple[int, float], ...] = ()
     """Its last validations on the way to its target, as (batches, score), if validations are averaged."""
+    last: Validated | None = None
+    """Its last validation, by which it counts if its own code ends its training. None: it has none."""
     passed: int = 0
     """Rungs below its own at which its last validation counted, too, because it was further than it was asked to be."""
 
@@ -98,34 +112,6 @@ class Trial:
     @property
     def active(self) -> bool:
         return self.status in _ACTIVE
-
-
-class AskedNumbers(TypedDict):
-    """Fields of `schemas.sentences.search.Asked`."""
-
-    searcher: str
-    cause_position: int
-    index: int
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An operation of a user's own searcher that waits for a free place."""
-
-    by: str
-    """Class that asked for it,"""
-    position: int
-    """on which event, by its log position,"""
-    index: int
-    """and its place among the operations of that decision."""
-    operation: str
-    """The operation, as JSON."""
-    stopped: bool = False
-    """Of a new trial: the class has stopped it before it could start."""
-
-    @property
-    def numbers(self) -> AskedNumbers:
-        return {"searcher": self.by, "cause_position": self.position, "index": self.index}
 
 
 @dataclass(frozen=True)
@@ -332,6 +318,7 @@ def _check_experiment(experiment: Experiment) -> None:
         for key in rung.waiting:
             trial = experiment.trials[key[1]]
             assert (trial.status, trial.rung, trial.key) == ("paused", index, key), f"{trial} waits where it is not"
+            assert key not in rung.ended, f"{trial} waits, and its training has ended"
             waiting.add(trial.number)
     assert experiment.keeps_places or not (experiment.vacant or experiment.replacements), "a place is vacant where none is kept"
     if experiment.settings.name == "custom":

@@ -189,6 +189,8 @@ class Rung:
     """The best `best_max` scores of those that reported a finite metric here."""
     waiting: Ranking = field(default_factory=Ranking)
     """Trials that are paused here and may go on later."""
+    ended: Ranking = field(default_factory=Ranking)
+    """Trials that are compared here and never go on, because their own code ended their training."""
     started: int = 0
     """Trials whose first target this rung is."""
     entered: int = 0
@@ -220,6 +222,26 @@ class Rung:
             return self.changed(size=self.size + 1)
         best = self.best.add(key)
         return self.changed(size=self.size + 1, best=best.remove(best[-1]))
+
+    def end(self, key: Key) -> Rung:
+        """The trial, which is compared here, never goes on."""
+        return self.changed(ended=self.ended.add(key))
+
+    def ahead(self, key: Key) -> int:
+        """Number of better trials here, without those that never go on: they leave their places to others."""
+        return self.best.rank(key) - (self.ended.rank(key) if self.ended.size else 0)
+
+    def last_of(self, places: int) -> int:
+        """Rank, from 1, of the last trial that goes on if `places` do; `places` where none has ended by itself."""
+        last = places
+        while places and self.ended.size and last <= self.best.size:
+            score, number = self.best[last - 1]
+            # The key behind it: nothing is between two numbers.
+            more = places + self.ended.rank((score, number + 1))
+            if more == last:
+                break
+            last = more
+        return last
 
     def lose(self, number: int) -> Rung:
         """The model is to know that this trial got no score here."""

@@ -190,6 +190,7 @@ _HANDLERS = {
     "AllocationResized": _preempted,
     "AllocationReleased": _released,
     "TrialProgressed": _progressed,
+    "TrainingEnded": _progressed,
     "CheckpointSaved": _progressed,
     "CheckpointDamaged": _damaged,
     "ValidationReported": _validated,

@@ -1,0 +1,34 @@
+"""Operations of a user's own searcher that wait for a free place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+
+class AskedNumbers(TypedDict):
+    """Fields of `schemas.sentences.search.Asked`."""
+
+    searcher: str
+    cause_position: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An operation of a user's own searcher that waits for a free place."""
+
+    by: str
+    """Class that asked for it,"""
+    position: int
+    """on which event, by its log position,"""
+    index: int
+    """and its place among the operations of that decision."""
+    operation: str
+    """The operation, as JSON."""
+    stopped: bool = False
+    """Of a new trial: the class has stopped it before it could start."""
+
+    @property
+    def numbers(self) -> AskedNumbers:
+        return {"searcher": self.by, "cause_position": self.position, "index": self.index}
