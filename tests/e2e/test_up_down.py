@@ -23,7 +23,7 @@ from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
 from tenuto.embedded.postgres_home import HOME_VARIABLE
 from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
-from tests.support.live_cluster import COLD, tenuto
+from tests.support.live_cluster import COLD, CONFINED, tenuto
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
@@ -115,7 +115,7 @@ def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
     assert user.status()["up"] is False
     assert user.run("exp", "ls").returncode == 1
 
-    up = subprocess.Popen([COMMAND, "up"], stdout=subprocess.PIPE, text=True, env=user.environment)
+    up = subprocess.Popen([COMMAND, "up"], stdout=subprocess.PIPE, text=True, env=CONFINED | user.environment)
     assert up.stdout is not None
     assert f"Tenuto is up at {url}" in up.stdout.readline()
     assert user.status()["head"] >= before["head"]

@@ -37,6 +37,8 @@ VICTIM_SECONDS_MAX = 180.0
 COLD = {"TENUTO_WARM_ENVIRONMENTS_MAX": "0"}
 """For agents whose trials import no framework, or that get none: nothing imports one ahead of need, which takes three seconds of
 a processor."""
+CONFINED = {"TENUTO_WORKER_CONFINED": "1"} if os.geteuid() == 0 else {}
+"""For clusters of root, which would make an account for workers on a machine where it could be used, and that would stay."""
 Done = subprocess.CompletedProcess[str]
 T = TypeVar("T")
 
@@ -52,7 +54,8 @@ def tenuto(
     words = [*map(str, args)]
     if words[0] in ("up", "search", "automation") or "--local" in words or inside:
         command = [*inside, str(TENUTO), *words]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds_max, check=False)
+        env = {**CONFINED, **environment} if words[0] == "up" else environment
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds_max, check=False)
     return commands.run(words, environment, seconds_max)
 
 
