@@ -110,6 +110,21 @@ def test_a_directory_of_all_stays_as_it_is_and_that_is_said(tmp_path: Path, monk
     assert "is shared by all: choose a directory of root's with --data-dir" in rights.told
 
 
+@of_root
+def test_a_file_system_without_owners_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, refuses="it may not enter /root.")
+    layout = _made(tmp_path)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refused)
+    rights = separate_workers(layout, "")
+    assert (rights.user, rights.confined) == ("", False)
+    assert f"files in {layout.root} cannot be given to another account on that file system." in rights.told
+    assert not list(layout.root.glob(".probe*"))
+
+
 def test_an_ordinary_user_is_told_what_it_was_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout, said = _made(tmp_path), list[str]()
     monkeypatch.setattr(os, "geteuid", lambda: 4711)

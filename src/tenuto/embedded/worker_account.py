@@ -11,15 +11,17 @@ import contextlib
 import os
 import pwd
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from tenuto.embedded.files import Layout
+from tenuto.embedded.files import CLOSED, Layout
 from tenuto.embedded.postgres import server_account
 from tenuto.embedded.process import ServerError
 from tenuto.kernel.account import Account, NoAccount, check_account, confined_root, find_account
 from tenuto.kernel.confinement import can_confine
-from tenuto.kernel.private_files import kept_bit
+from tenuto.kernel.private_files import keep_as, kept_bit
 from tenuto.kernel.settings import Settings
 
 ACCOUNT = "tenuto-worker"
@@ -134,6 +136,8 @@ def _not_confined(layout: Layout) -> str:
         keeper = pwd.getpwnam(server_account())
         if not layout.can_be_kept(keeper.pw_uid):
             return f"{layout.root} belongs to somebody else, or is shared by all: choose a directory of root's with --data-dir."
+        if not _can_keep(layout, keeper):
+            return f"files in {layout.root} cannot be given to another account on that file system."
         _let_through(layout)
         check_account(confined_root(), layout.root)
     except NoAccount as error:
@@ -141,6 +145,18 @@ def _not_confined(layout: Layout) -> str:
     except OSError as error:
         return f"{layout.root} cannot be given to the account {keeper.pw_name} ({error.strerror})."
     return ""
+
+
+def _can_keep(layout: Layout, keeper: pwd.struct_passwd) -> bool:
+    """False where a file system knows no owners, or lets nobody change them. Raises OSError."""
+    probe = Path(tempfile.mkdtemp(prefix=".probe-", dir=layout.root))
+    try:
+        keep_as(probe, keeper.pw_uid, keeper.pw_gid, CLOSED)
+        return probe.stat().st_uid == keeper.pw_uid and bool(kept_bit(probe))
+    except PermissionError:
+        return False
+    finally:
+        probe.rmdir()
 
 
 def tell_of_rights(layout: Layout, rights: WorkerRights, report: Callable[[str], None]) -> None:
