@@ -104,7 +104,7 @@ class Bench:
                 await asyncio.sleep(0.02)
 
 
-PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if kind != "process" else []) for kind in KINDS]
+PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if "docker" in kind else []) for kind in KINDS]
 
 
 @pytest.fixture(params=PARAMETERS)

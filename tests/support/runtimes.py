@@ -10,7 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tenuto.kernel.account import find_account
+from tenuto.kernel.account import confined_root, find_account
+from tenuto.kernel.confinement import can_confine
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.environment import Environment
@@ -27,7 +28,8 @@ from tests.support import docker_daemon
 from tests.support.control_plane import AGENT, make_assignment
 
 warm_container.SHARES_TO_IMPORT = warm_container.SHARES  # on a busy machine, tests would wait for what others leave
-KINDS = ("process", "docker", "docker-warm")
+KINDS = ("process", *(("process-confined",) if can_confine() else ()), "docker", "docker-warm")
+"""process-confined: workers of root's agent without root's rights."""
 DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
 """Variable with the address of the tests' Docker daemon."""
 SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
@@ -42,7 +44,7 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
     harness. `gang_network`: of containers."""
     agent = directory / "agent"
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if kind != "process":
+    if not kind.startswith("process"):
         return (InImage if kind == "docker" else InWarmImage)(
             Node(AGENT, agent),
             stores_of(str(directory / "shared"), ""),
@@ -58,7 +60,8 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
             warm_containers_max=2 if kind == "docker-warm" else 0,
         )
     base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT, **OF_A_BATCH_JOB}
-    return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command)
+    account = confined_root() if kind == "process-confined" else None
+    return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command, account=account)
 
 
 class InImage(DockerRuntime):
