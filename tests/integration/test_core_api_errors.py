@@ -53,16 +53,16 @@ def test_a_script_that_ends_its_process_tells_nothing_whatever_the_code(tmp_path
             "train.py ended at step 7 of 20, without a validation: the search waits for 'total'.",
         ),
         (
-            "import sys, tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\n"
-            "run.report_validation(10, {'total': 1})\nsys.exit()\n",
-            "train.py ended at step 10 of 20, last validated at step 10: the search waits for 'total'.",
+            "import tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\nrun.end_training('enough')\n",
+            "train.py:4: run.end_training: nothing was validated yet, and the search compares 'total': call "
+            "run.report_validation(steps, metrics) before.",
         ),
         (
             "import tenuto\nwith tenuto.init() as run:\n    run.epoch_batches = 10\n"
             "    for operation in run.operations():\n        pass\n",
             "train.py:4: the search asked to train until step 20, but the body of `for operation in run.operations()` ended "
             "at step 0 without a validation. Train until operation.steps and call "
-            "run.report_validation(20, {'total': ...}) there.",
+            "run.report_validation(20, {'total': ...}) there, or before you end the training early.",
         ),
         (
             "import tenuto\nrun = tenuto.init()\nrun.report_validation(20, {'total': 1})\n",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from tenuto.schemas.reports import TrackerReport, ValidationReport
+from tenuto.schemas.reports import TrackerReport, TrainingEndedReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 
 
@@ -14,3 +14,13 @@ def stop_at(length: int) -> Callable[[TrackerReport], pb.Directive | None]:
         return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
 
     return react
+
+
+def stop_ended(report: TrackerReport) -> pb.Directive | None:
+    """As the search: a trial that ended by itself is stopped."""
+    return pb.Directive(action=pb.Directive.STOP, target_length=1) if isinstance(report, TrainingEndedReport) else None
+
+
+def ends_of(reports: Iterable[TrackerReport]) -> list[tuple[int, int, str]]:
+    """(batches, length, reason) of each early end."""
+    return [(item.batches, item.length, item.said) for item in reports if isinstance(item, TrainingEndedReport)]

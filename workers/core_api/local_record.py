@@ -28,6 +28,7 @@ from tenuto.schemas.reports import (
     MetricsReport,
     NoticeReport,
     ProgressReport,
+    TrainingEndedReport,
     ValidationReport,
 )
 from tenuto.workers.core_api.session import say
@@ -78,6 +79,7 @@ class Deleted(Model):
 Body = (
     ValidationReport
     | CheckpointReport
+    | TrainingEndedReport
     | DamageReport
     | ProgressReport
     | MetricsReport
@@ -148,7 +150,8 @@ def store_of(directory: Path) -> DirectoryStore:
 
 
 class LocalReports:
-    """Appends reports to the record, and reacts to a validation at full length as the search would: the trial is over."""
+    """Appends reports to the record, and reacts to a validation at full length, or to an early end, as the search would: the
+    trial is over."""
 
     def __init__(
         self,
@@ -169,6 +172,8 @@ class LocalReports:
             self.starts += isinstance(line.body, Started)
             if isinstance(line.body, ValidationReport):
                 self._note(line.body)
+            elif isinstance(line.body, TrainingEndedReport):
+                self._stop()
         self._file = self._open()
         self._write(Started(process=os.getpid()))
 
@@ -194,6 +199,8 @@ class LocalReports:
             self._checkpoints.append(body)
         if isinstance(body, ValidationReport):
             self._note(body)
+        if isinstance(body, TrainingEndedReport):
+            self._stop()
         if isinstance(body, (CheckpointReport, ValidationReport)):
             self._delete_expendable()
 
@@ -217,7 +224,10 @@ class LocalReports:
     def _note(self, report: ValidationReport) -> None:
         self._metric_at[report.batches] = report.metrics.get(self._config.searcher.metric, math.nan)
         if report.length >= self._length:
-            self._box.put(Directive("stop", self._length))
+            self._stop()
+
+    def _stop(self) -> None:
+        self._box.put(Directive("stop", self._length))
 
     def _delete_expendable(self) -> None:
         """Deletes checkpoints that `checkpoint_policy` does not keep; the latest is always kept, with `best` also that of the

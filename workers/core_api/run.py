@@ -18,7 +18,7 @@ from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.operations import Operation, numbers_of
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.validations import Validations
-from tenuto.workers.harness import determined_names, notifier
+from tenuto.workers.harness import determined_names, early_end, notifier
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 
@@ -59,6 +59,8 @@ class Run:
         """Steps of the latest reported validation."""
         self.steps = 0
         """Furthest position that was reported or saved."""
+        self.ended: str | None = None
+        """Reason for which the script ended the trial before the length that the search asked for; None: it has not."""
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = session.clock.monotonic()
         self._saving_steps = 0
@@ -81,11 +83,11 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]:
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.close()
         else:
             with contextlib.suppress(Exception):  # the error that is under way says more
-                self.close()
+                self._close()
         return False
 
     # Lengths of training.
@@ -105,7 +107,8 @@ class Run:
 
     def operations(self) -> Iterator[Operation]:
         """Each training that the search asks for, one after the other: train until `operation.steps`, save, then call
-        `report_validation` there. Ends when the trial is over, or has to leave its slots."""
+        `report_validation` there. Ends when the trial is over, or has to leave its slots. A body that ends before that, after
+        a validation, ends the trial (`end_training`)."""
         self._check_process()
         box = self._session.box
         if self._repeat_validation and self.validated_at is not None:
@@ -119,7 +122,7 @@ class Run:
             if directive.leave:
                 return
             target = self._schedule.target_batches(directive.target_length)
-            if self.validated_at is not None and self.validated_at >= target:
+            if self.ended is not None or (self.validated_at is not None and self.validated_at >= target):
                 self._send_points()
                 box.wait_change(directive)  # the search is deciding
                 continue
@@ -131,17 +134,37 @@ class Run:
                 return
             if self.rank > 0:
                 self.validated_at = steps  # what rank 0 reports counts
-            if self.validated_at is None or self.validated_at < target:
+            if self.validated_at is None:
                 raise UserError(
                     f"the search asked to train until step {steps}, but the body of `for operation in run.operations()` ended "
-                    f"{self._position()}. Train until operation.steps and call "
-                    f"run.report_validation({steps}, {{{self.metric!r}: ...}}) there."
+                    f"at step {self.steps} without a validation. Train until operation.steps and call "
+                    f"run.report_validation({steps}, {{{self.metric!r}: ...}}) there, or before you end the training early."
                 )
+            if self.validated_at < target:
+                self._end(f"the body of `for operation in run.operations()` ended, at step {self.steps} of {steps}")
 
-    def _position(self) -> str:
-        if self.validated_at is None:
-            return f"at step {self.steps} without a validation"
-        return f"at step {self.steps}, last validated at step {self.validated_at}"
+    def end_training(self, reason: str = "") -> None:
+        """Ends the trial here, before the length that the search asked for: with early stopping, for example. Its last
+        reported validation counts, it is recorded as completed with this reason, and is not trained further. Leave the loop
+        after it: `operations()` ends. With several ranks, call it on each. Raises UserError before the first validation."""
+        self._check_process()
+        if self.validated_at is None and self.rank == 0:
+            raise UserError(
+                f"run.end_training: nothing was validated yet, and the search compares {self.metric!r}: call "
+                "run.report_validation(steps, metrics) before."
+            )
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self.ended is not None or self._session.box.current.leave:
+            return
+        self.ended = early_end.reason_of(reason)
+        self._send_points()
+        self.checkpoint.wait()
+        assignment, length = self._session.assignment, self._schedule.length(self.steps)
+        self._session.reports.report("tracker", early_end.ended_report(assignment, self.steps, length, self.ended))
+        if self.rank == 0:
+            say(early_end.sentence(self.steps, self.ended, self.validated_at))
 
     def target_steps(self) -> int:
         """Steps that the search wants this trial to reach now: never fewer than the checkpoint has that it began from."""
@@ -218,16 +241,8 @@ class Run:
         """Reports the trial's progress to people. Training metrics do so by themselves."""
         steps, _ = self._reported("report_progress", steps, {})
         self._progress_sent_at = self._session.clock.monotonic()
-        assignment = self._session.assignment
-        self._session.reports.report(
-            "tracker",
-            ProgressReport(
-                trial_id=assignment.trial_id,
-                allocation_id=assignment.allocation_id,
-                batches=steps,
-                length=self._schedule.length(steps),
-            ),
-        )
+        report = ProgressReport(**self._session.ids, batches=steps, length=self._schedule.length(steps))
+        self._session.reports.report("tracker", report)
 
     def alert(self, title: str, text: str = "", level: Level = "info") -> None:
         """Sends a message to people; it is in the trial's log, in the stream `tenuto`."""
@@ -249,7 +264,14 @@ class Run:
 
     def close(self) -> None:
         """Sends the remaining reports, and returns when they are safe. Called at the end of the `with` block; a second call is
-        harmless."""
+        harmless. If the search had asked for more than was validated last, the trial ends here (`end_training`)."""
+        runs = not self._closed and os.getpid() == self._session.process_id and self._session.box.current.action == "run"
+        if runs and self.validated_at is not None and self.validated_at < self.target_steps():
+            self._end(f"the script ended, at step {self.steps} of {self.target_steps()}")
+        self._close()
+
+    def _close(self) -> None:
+        """As `close`, for a process that says nothing about the end of its training: it was told to leave, or failed."""
         if self._closed or os.getpid() != self._session.process_id:
             return
         self._closed = True
@@ -272,14 +294,7 @@ class Run:
                 action()
 
     def _validated(self, steps: int, metrics: dict[str, float]) -> None:
-        assignment = self._session.assignment
-        report = ValidationReport(
-            trial_id=assignment.trial_id,
-            allocation_id=assignment.allocation_id,
-            batches=steps,
-            length=self._schedule.length(steps),
-            metrics=metrics,
-        )
+        report = ValidationReport(**self._session.ids, batches=steps, length=self._schedule.length(steps), metrics=metrics)
         self._validation, self.validated_at = metrics, steps
         self._session.reports.report("tracker", report)
 
@@ -314,12 +329,8 @@ class Run:
     def _send_points(self) -> None:
         self._points_sent_at = self._session.clock.monotonic()
         if self._points:
-            assignment = self._session.assignment
             points, self._points = tuple(self._points), []
-            self._session.reports.report(
-                "metrics",
-                MetricsReport(trial_id=assignment.trial_id, allocation_id=assignment.allocation_id, points=points),
-            )
+            self._session.reports.report("metrics", MetricsReport(**self._session.ids, points=points))
 
     def _check_process(self) -> None:
         if self._closed:

@@ -111,18 +111,18 @@ def _verdict(script: Script, session: Session) -> Action:
             "`with tenuto.init() as run:`."
         )
     directive = box.current
-    if not directive.leave:
+    if not directive.leave and run.validated_at is None:
         target = run.target_steps()
-        if run.validated_at is None or run.validated_at < target:
-            validated = "without a validation" if run.validated_at is None else f"last validated at step {run.validated_at}"
-            raise UserError(
-                f"{script.name} ended at step {run.steps} of {target}, {validated}: the search waits for {run.metric!r}. "
-                "Train until operation.steps, as run.operations() says, and call "
-                f"run.report_validation({target}, {{{run.metric!r}: ...}}) there."
-            )
+        raise UserError(
+            f"{script.name} ended at step {run.steps} of {target}, without a validation: the search waits for {run.metric!r}. "
+            "Train until operation.steps, as run.operations() says, and call "
+            f"run.report_validation({target}, {{{run.metric!r}: ...}}) there, or before you end the training early."
+        )
     run.close()
     if not directive.leave:
         directive = box.wait_change(directive)
+        while run.ended is not None and not directive.leave:  # what it asks for now was decided before it knew
+            directive = box.wait_change(directive)
         if not directive.leave:
             say(f"the search asks for more: {script.name} starts again from its last checkpoint")
             return "preempt"

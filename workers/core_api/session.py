@@ -15,6 +15,7 @@ from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.directives import DirectiveBox
 from tenuto.workers.harness.gang import Gang
+from tenuto.workers.harness.report_ids import Ids, ids_of
 from tenuto.workers.harness.schedule import Shorten
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class Session:
     """Result of `tenuto.init()`."""
     trained: Action | None = None
     """Action by which a training loop in the script was told to leave; None if the script has none, or it is not over."""
+
+    @property
+    def ids(self) -> Ids:
+        return ids_of(self.assignment)
 
 
 _current: Session | None = None

@@ -205,7 +205,7 @@ def _run_script(
     except BaseException:
         if session.run is not None:
             with contextlib.suppress(Exception):  # the error that is under way says more
-                session.run.close()
+                session.run._close()
         reporter.flush()  # what was reached before the error is worth recording
         raise
     finally:

@@ -110,7 +110,7 @@ class Foreground:
     def close(self) -> None:
         """Ends this process's part. A second call is harmless."""
         if self.session.run is not None:
-            self.session.run.close()
+            self.session.run._close()
         for action in self.session.at_close:
             action()
         set_current(None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.reports import CheckpointReport, MetricsReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, MetricsReport, TrainingEndedReport, ValidationReport
 from tenuto.workers.core_api.local_record import Body
 from tenuto.workers.core_api.session import say
 
@@ -32,6 +32,9 @@ class Terminal:
             self._training(body)
         elif isinstance(body, ValidationReport):
             say(f"batch {body.batches}, validation{self._of(body.length)}: {shown(body.metrics)}")
+        elif isinstance(body, TrainingEndedReport):
+            why = f": {body.said}" if body.said else ""
+            say(f"batch {body.batches}, the training ended by itself{self._of(body.length)}{why}")
         elif isinstance(body, CheckpointReport):
             say(f"batch {body.batches}: checkpoint {body.checkpoint_id}, {body.size_bytes / 1e6:.1f} MB")
 

@@ -90,7 +90,7 @@ class Context:
             self.close()
         else:
             with contextlib.suppress(Exception):  # the error that is under way says more
-                self._run.close()
+                self._run._close()
         return False
 
 
