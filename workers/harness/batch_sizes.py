@@ -1,6 +1,11 @@
-"""The batch size of one slot, as a number that can be distinguished from other numbers."""
+"""The batch size of one slot, as a number that can be distinguished from other numbers; and the settings about it, where a
+framework does not follow them."""
 
 from __future__ import annotations
+
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.config.experiment import Distributed
+from tenuto.workers.harness.errors import UserError
 
 
 class PerSlotBatchSize(int):
@@ -9,3 +14,14 @@ class PerSlotBatchSize(int):
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
+
+
+def refuse_batch_rules(assignment: Assignment) -> None:
+    """Raises UserError for settings that only a PyTorch trial follows."""
+    distributed = assignment.config.distributed
+    for name in ("global_batch_size", "learning_rate_scaling", "sync_batch_norm"):
+        if name in distributed.model_fields_set and getattr(distributed, name) != Distributed.model_fields[name].default:
+            raise UserError(
+                f"distributed.{name}: {str(getattr(distributed, name)).lower()} is for PyTorch trials; leave it out, and say it "
+                "in the model's own code."
+            )

@@ -10,15 +10,12 @@ from tenuto.workers.harness.errors import UserError
 _TENSORBOARD = (
     "there is none: numbers that are returned or reported are recorded; for anything else, make a SummaryWriter of your own"
 )
-_STOP = "the search decides when a trial ends; choose one that stops early, such as asha"
 _NOT_NEEDED = "it is not needed: leave the call out"
 
 TRIAL_CONTEXT: Mapping[str, str] = {
     "distributed": "use context.rank and context.slots; data, gradients and metrics of the ranks are brought together for you",
     "env": "use context.get_experiment_config(), get_hparams() and get_trial_seed()",
     "get_data_config": "put these values under `hyperparameters`, and read them with context.get_hparam(...)",
-    "get_stop_requested": _STOP,
-    "set_stop_requested": _STOP,
     "get_initial_batch": "use context.current_train_batch()",
     "get_tensorboard_path": _TENSORBOARD,
     "get_tensorboard_writer": _TENSORBOARD,

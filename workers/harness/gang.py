@@ -175,6 +175,10 @@ class GangBox(DirectiveBox):
         self._decided: deque[Message] = deque()
         self._last_at = 0
         self._due = False
+        self._asked_end = False
+        """True: this rank has asked the others to end the training, and waits for the decision."""
+        self.ending: str | None = None
+        """Reason for which all ranks end the training at this boundary, as one of them asked. None: they go on."""
 
     # Calls of rank 0's agent, and of signal handlers.
 
@@ -209,6 +213,14 @@ class GangBox(DirectiveBox):
         """Rank 0: asks all ranks to save at the next boundary that they agree on."""
         self._gang.send({"op": "propose", "save": True})
 
+    def ask_end(self, reason: str) -> None:
+        """Asks all ranks to end the training at the next boundary. This one waits at its present boundary until that is decided;
+        ranks that train in step are at this one, too, or on their way to the next: so all end one step later, however long the
+        messages take."""
+        if not self._asked_end:
+            self._asked_end = True
+            self._gang.send({"op": "propose", "end": reason})
+
     def take_save(self) -> bool:
         """True if all ranks are to save at this boundary."""
         due, self._due = self._due, False
@@ -237,11 +249,17 @@ class GangBox(DirectiveBox):
     def differs(self, seen: Directive) -> bool:
         with self._changed:
             self._passed += 1
+            while self._asked_end and not self._end_decided and self._gone is None:
+                self._changed.wait(WAIT_SECONDS_MAX)
             # The rank waits here until the coordinator has decided, because it may be the one that all wait for.
             while self._hold is not None and self._passed >= self._hold and self._gone is None:
                 self._changed.wait(WAIT_SECONDS_MAX)
             self._apply(self._passed)
-            return self._due or self._current is not seen or self._gone is not None
+            return self._due or self.ending is not None or self._current is not seen or self._gone is not None
+
+    @property
+    def _end_decided(self) -> bool:
+        return self.ending is not None or any("end" in message for message in self._decided)
 
     def wait_change(self, seen: Directive) -> Directive:
         """Waits for a change. All ranks wait at the same boundary, so a decision applies at once."""
@@ -260,5 +278,7 @@ class GangBox(DirectiveBox):
             message = self._decided.popleft()
             if message.get("save"):
                 self._due = True
+            elif "end" in message:
+                self.ending = message["end"] if self.ending is None else self.ending
             else:
                 self._current = Directive(message["action"], message["target_length"])

@@ -71,6 +71,11 @@ class Trainer(ABC):
     def epoch_batches(self) -> int | None:
         """Batches of one epoch. None: not known (a stream), so lengths cannot be counted in epochs."""
 
+    @property
+    def stop_requested(self) -> str | None:
+        """Reason for which the user's code asked its context to end the training here. None: it did not."""
+        return getattr(getattr(self, "context", None), "_stop_requested", None)
+
     def check_length(self, full_batches: int) -> None:  # noqa: B027 - a trainer need not care
         """Called before training with the full length of the trial. Raises UserError if it cannot be trained so."""
 

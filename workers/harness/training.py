@@ -13,15 +13,26 @@ from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
-from tenuto.schemas.config.experiment import Distributed
-from tenuto.schemas.reports import CheckpointReport, DamageReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
+from tenuto.schemas.reports import (
+    CheckpointReport,
+    DamageReport,
+    MetricPoint,
+    MetricsReport,
+    ProgressReport,
+    TrainingEndedReport,
+    ValidationReport,
+)
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
+from tenuto.workers.harness import early_end
+from tenuto.workers.harness.batch_sizes import refuse_batch_rules
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.harness.directives import AgentGone, DirectiveBox
+from tenuto.workers.harness.end_wish import EndWish
 from tenuto.workers.harness.errors import UserError, metric_warning
 from tenuto.workers.harness.gang import Gang, GangBox
+from tenuto.workers.harness.report_ids import ids_of
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.resuming import load_checkpoint
 from tenuto.workers.harness.schedule import Schedule, Shorten
@@ -59,7 +70,7 @@ class TrainingLoop:
         """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
         reports; the others give it their parts of a checkpoint. `schedule`: in the place of the configuration's."""
         self._assignment, self._trainer, self._box, self._reporter = assignment, trainer, box, reporter
-        self._clock, self._sleep = clock, sleep
+        self._clock, self._sleep, self._ids = clock, sleep, ids_of(assignment)
         self._gang, self._follows = gang, gang is not None and not gang.leads
         self._save_asked = False
         try:
@@ -67,7 +78,7 @@ class TrainingLoop:
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         if not trainer.has_batch_rules:
-            _refuse_batch_rules(assignment)
+            refuse_batch_rules(assignment)
         schedule = schedule or Schedule.of(assignment.config, trainer.epoch_batches)
         self._schedule = schedule if shorten is None else shorten(schedule)
         trainer.check_length(self._schedule.full_batches(assignment.config.searcher.max_length.value))
@@ -77,9 +88,9 @@ class TrainingLoop:
         """Position of the last checkpoint that is stored and reported."""
         self._saving: dict[str, int] = {}
         """Positions of checkpoints given to the writer, by id."""
-        self._joined: ValidationReport | None = None
-        """Validation report to be sent with the next checkpoint's report, in one call, so that a search that reacts sees both
-        at once."""
+        self._joined: tuple[ValidationReport | TrainingEndedReport, ...] = ()
+        """Reports to be sent with the next checkpoint's report, in one call, so that a search that reacts sees all at once."""
+        self._wish = EndWish(trainer, box, gang)
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = self._saved_clock = clock.monotonic()
 
@@ -110,8 +121,8 @@ class TrainingLoop:
 
     def _open_writer(self, base: Manifest | None) -> CheckpointWriter:
         def report(body: CheckpointReport) -> None:
-            joined, self._joined = self._joined, None
-            self._reporter.report("tracker", body, *(() if joined is None else (joined,)))
+            joined, self._joined = self._joined, ()
+            self._reporter.report("tracker", body, *joined)
 
         return CheckpointWriter(self._assignment, self._place, report, say, base=base, sleep=self._sleep)
 
@@ -125,12 +136,30 @@ class TrainingLoop:
             if self._trainer.batches >= target_batches:
                 self._validate_and_save(at_target=True)
                 self._due_by_the_clock()  # what the ranks were to save here is saved
+                if self._wish.reason is not None:
+                    return self._end(self._wish.reason)
                 self._box.wait_change(directive)
                 continue
             trainer = self._trainer
             stop = self._schedule.next_stop(trainer.batches, target_batches, trainer.step_batches, trainer.epoch_batches)
-            self._trainer.train(stop, lambda seen=directive: self._box.differs(seen))  # type: ignore[misc]
+            self._trainer.train(stop, lambda seen=directive: self._wish.interrupts(seen))  # type: ignore[misc]
             self._after_training(target_batches)
+            if self._wish.reason is not None and self._box.current.action not in ("kill", "stop"):
+                return self._end(self._wish.reason)
+
+    def _end(self, said: str) -> Action:
+        """Ends a training whose own code asked for it, before the length that the search asked for. It is reported with its
+        checkpoint and its validation, so that a worker that is killed has either told all or trains on."""
+        batches = self._trainer.batches
+        ended = early_end.ended_report(self._assignment, batches, self._schedule.length(batches), said)
+        self._validate_and_save(at_target=True, then=(ended,))
+        self._say(early_end.sentence(batches, said, self._validated_at))
+        self._reporter.flush()
+        directive = self._box.current
+        while not directive.leave:  # what the search asks for until it knows is not trained
+            directive = self._box.wait_change(directive)
+        self._leave(directive.action)
+        return directive.action
 
     def _resume(self, source: SourceCheckpoint, directory: Path) -> None:
         record = load_checkpoint(self._trainer, source, directory, self._say)
@@ -170,19 +199,22 @@ class TrainingLoop:
         self._save_asked = self._save_asked and not agreed
         return agreed
 
-    def _validate_and_save(self, at_target: bool) -> None:
+    def _validate_and_save(self, at_target: bool, then: tuple[TrainingEndedReport, ...] = ()) -> None:
         """Validates and saves. The checkpoint is reported first: a search that reacts to the validation may rely on it. Before
-        the target, both are reported when the checkpoint is stored, while training goes on."""
+        the target, both are reported when the checkpoint is stored, while training goes on. `then`: reported after them."""
         batches = self._trainer.batches
-        if self._validated_at == batches:
+        known = self._validated_at == batches
+        if known and not then:
             return
         self._take_metrics()
-        validation = self._trainer.validate()
-        self._validation, self._validated_at = validation, batches
-        self._warn_of_missing_metric()
+        if not known:
+            self._validation, self._validated_at = self._trainer.validate(), batches
+            self._warn_of_missing_metric()
+            self._wish.meet()
+        validation = self._validation or {}
         if at_target:
             self._writer.wait()  # an earlier checkpoint must not take the validation along
-            self._joined = self._validation_report(batches, validation)
+            self._joined = (*(() if known else (self._validation_report(batches, validation),)), *then)
             self._save_now()
             self._report_joined()
         else:
@@ -286,34 +318,21 @@ class TrainingLoop:
     def _report_joined(self) -> None:
         """Reports a validation that no checkpoint's report has taken along, because the position was saved before, or the
         checkpoint was given up."""
-        joined, self._joined = self._joined, None
-        if joined is not None:
-            self._reporter.report("tracker", joined)
+        joined, self._joined = self._joined, ()
+        if joined:
+            self._reporter.report("tracker", *joined)
 
     def _report_validation(self, batches: int, metrics: dict[str, float]) -> None:
         self._reporter.report("tracker", self._validation_report(batches, metrics))
 
     def _validation_report(self, batches: int, metrics: dict[str, float]) -> ValidationReport:
-        return ValidationReport(
-            trial_id=self._assignment.trial_id,
-            allocation_id=self._assignment.allocation_id,
-            batches=batches,
-            length=self._schedule.length(batches),
-            metrics=metrics,
-        )
+        return ValidationReport(**self._ids, batches=batches, length=self._schedule.length(batches), metrics=metrics)
 
     def _report_progress(self) -> None:
         self._progress_sent_at = self._clock.monotonic()
         batches = self._trainer.batches
-        self._reporter.report(
-            "tracker",
-            ProgressReport(
-                trial_id=self._assignment.trial_id,
-                allocation_id=self._assignment.allocation_id,
-                batches=batches,
-                length=self._schedule.length(batches),
-            ),
-        )
+        report = ProgressReport(**self._ids, batches=batches, length=self._schedule.length(batches))
+        self._reporter.report("tracker", report)
 
     def _take_metrics(self) -> None:
         metrics = self._trainer.take_metrics()
@@ -326,22 +345,5 @@ class TrainingLoop:
     def _send_points(self) -> None:
         self._points_sent_at = self._clock.monotonic()
         if self._points:
-            self._reporter.report(
-                "metrics",
-                MetricsReport(
-                    trial_id=self._assignment.trial_id,
-                    allocation_id=self._assignment.allocation_id,
-                    points=tuple(self._points),
-                ),
-            )
+            self._reporter.report("metrics", MetricsReport(**self._ids, points=tuple(self._points)))
             self._points.clear()
-
-
-def _refuse_batch_rules(assignment: Assignment) -> None:
-    distributed = assignment.config.distributed
-    for name in ("global_batch_size", "learning_rate_scaling", "sync_batch_norm"):
-        if name in distributed.model_fields_set and getattr(distributed, name) != Distributed.model_fields[name].default:
-            raise UserError(
-                f"distributed.{name}: {str(getattr(distributed, name)).lower()} is for PyTorch trials; leave it out, and say it "
-                "in the model's own code."
-            )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from tenuto.schemas.events.trial import Level
-from tenuto.workers.harness import determined_names, notifier
+from tenuto.workers.harness import determined_names, early_end, notifier
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
@@ -28,6 +28,8 @@ class TrialContext:
         self._info = info
         self._asked_per_slot = False
         """True: the batch size of one slot was asked for."""
+        self._stop_requested: str | None = None
+        """Reason for which the trial's code asked to end the training. None: it did not."""
 
     def get_hparam(self, name: str) -> Any:
         """Value of a hyperparameter; `optimizer.momentum` selects from a group. Raises UserError with the existing names."""
@@ -59,6 +61,15 @@ class TrialContext:
         """Sends people a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
         6 a minute. Returns True if it is sent, and False if there were too many. Of several ranks, rank 0's count."""
         return notifier.notify(text, level)
+
+    def set_stop_requested(self, stop_requested: bool = True, reason: str = "") -> None:
+        """Ends the training after this step: before the length that the search asked for, with early stopping for example. The
+        trial is validated and saved there, counts by that validation, is recorded as completed with `reason`, and is not
+        trained further. Of several ranks one that asks is enough. False takes it back, as long as the step is not over."""
+        self._stop_requested = early_end.reason_of(reason or "context.set_stop_requested") if stop_requested else None
+
+    def get_stop_requested(self) -> bool:
+        return self._stop_requested is not None
 
     def get_global_batch_size(self) -> int:
         """The hyperparameter `global_batch_size`: records per step over all slots."""

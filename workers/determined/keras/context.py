@@ -54,10 +54,3 @@ class TFKerasTrialContext(KerasTrialContext):
     def get_initial_batch(self) -> int:
         found = facts.current()
         return 0 if found is None else found.steps_completed
-
-    def get_stop_requested(self) -> bool:
-        return False
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        if stop_requested:
-            raise UserError("context.set_stop_requested(True): a trial does not end itself here; the search decides its length.")

@@ -110,16 +110,6 @@ class PyTorchTrialContext(OurContext):
     def get_initial_batch(self) -> int:
         return 0 if self._found is None else self._found.steps_completed
 
-    def get_stop_requested(self) -> bool:
-        return False
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        if stop_requested:
-            raise UserError(
-                "context.set_stop_requested(True): a trial does not end itself here; the search decides its length, or "
-                "`tenuto exp cancel` ends its experiment."
-            )
-
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
         """Nothing to do: the cluster records metrics, and writes no files for TensorBoard."""
 
