@@ -41,13 +41,13 @@ def test_weights_of_a_pytorch_trial_are_taken_over_without_unpickling(tmp_path: 
 
 
 def test_weights_of_lightning_are_taken_over_without_unpickling(tmp_path: Path) -> None:
-    from tenuto.workers.integrations import lightning  # three seconds, which each process that reads this module would take
+    from tenuto.workers.integrations import lightning_files  # three seconds, which each process that reads this module would take
 
     path, proof = tmp_path / "checkpoint", tmp_path / "proof"
     weights = {"weight": torch.ones(2)}
     torch.save({"state_dict": weights, "epoch": 3, "hyper_parameters": {"lr": 0.1}}, path)
-    assert torch.equal(lightning._weights(path)["weight"], weights["weight"])
+    assert torch.equal(lightning_files.weights(path)["weight"], weights["weight"])
     torch.save({"state_dict": weights, "callbacks": Attack(proof)}, path)
     with pytest.raises(UserError, match="objects besides tensors"):
-        lightning._weights(path)
+        lightning_files.weights(path)
     assert not proof.exists()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
@@ -41,7 +41,7 @@ def train(trainer: Trainer, run: Run) -> None:
     """Runs `trainer.train()` as long as the search wants it, from the trial's latest checkpoint on.
 
     The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends; otherwise
-    UserError is raised.
+    UserError is raised. A callback that stops the training, such as EarlyStoppingCallback, ends the trial (`run.end_training`).
     """
     ranks.expect(run, trainer.args.world_size, "nothing about processes in TrainingArguments: the Trainer finds the ranks itself")
     if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
@@ -64,6 +64,7 @@ def train(trainer: Trainer, run: Run) -> None:
         with run.checkpoint.restore() as directory:
             order.resume(directory)
             trainer.train(resume_from_checkpoint=str(directory))
+    callback.finish()
 
 
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
@@ -74,7 +75,9 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._epoch: int | None = None
         self._operations = run.operations()
         self._target = 0
-        self._leaving = False
+        self._leaving = self._over = False
+        """True: the trial leaves its slots; the search wants no more."""
+        self._saved_at: int | None = None
         self._mute = False
         """True: an evaluation before the training, whose position the Trainer does not know."""
         self._held: dict[str, float] | None = None
@@ -97,7 +100,28 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             if operation.steps > steps:
                 return True
             self._validate_here(steps)
+        self._over = True
         return False
+
+    def finish(self) -> None:
+        """Called after the training. If it ended before its time, the trial ends with it."""
+        if not self._over and not self._leaving:
+            self._end()
+            self._advance(self._target)
+
+    def _stopped(self, control: TrainerControl) -> bool:
+        """True if a callback of the user's has stopped the training."""
+        return bool(control.should_training_stop) and not self._over and not self._leaving
+
+    def _end(self) -> None:
+        found: Any = getattr(self._trainer.callback_handler, "callbacks", ())
+        stopping = [item for item in found if isinstance(item, EarlyStoppingCallback)]
+        if any(item.early_stopping_patience_counter >= item.early_stopping_patience for item in stopping):
+            metric, patience = self._trainer.args.metric_for_best_model, stopping[0].early_stopping_patience
+            reason = f"Hugging Face's EarlyStoppingCallback: {metric} did not improve in {patience} evaluations"
+        else:
+            reason = "a callback of Hugging Face's Trainer set should_training_stop"
+        self._run.end_training(reason)
 
     def _validate_here(self, steps: int) -> None:
         """The trial is there already, and this experiment does not know it: it left between the training and the validation, or
@@ -142,10 +166,18 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         else:
             control.should_evaluate = control.should_evaluate or run.should_validate(steps)
             control.should_save = control.should_save or run.should_save(steps)
+        self._complete(state, control)
         self._note_randomness(control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._complete(state, control)
         self._note_randomness(control)
+
+    def _complete(self, state: TrainerState, control: TrainerControl) -> None:
+        """What the user's callbacks stop here is evaluated and saved."""
+        if self._stopped(control):
+            control.should_evaluate = control.should_evaluate or self._run.validated_at != state.global_step
+            control.should_save = control.should_save or self._saved_at != state.global_step
 
     def _note_randomness(self, control: TrainerControl) -> None:
         """Keeps the generators' state over an evaluation, which draws from the generators of the training. So they do not
@@ -179,6 +211,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         if self._mute:
             return
         self._held = _numbers(metrics)
+        control.should_save = control.should_save or self._stopped(control)
         if self._randomness is not None:
             seeds.restore_random_state(self._randomness)
             self._randomness = None
@@ -202,8 +235,11 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         if run.slots > 1 and not args.load_best_model_at_end:
             ranks.of_all(run, None)  # rank 0 has what it needs
             shutil.rmtree(source, ignore_errors=True)
+        self._saved_at = steps
         self._report_held(steps)
-        if steps >= self._target and not self._leaving and not self._advance(steps):
+        if self._stopped(control):
+            self._end()
+        elif steps >= self._target and not self._leaving and not self._advance(steps):
             control.should_training_stop = True
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -13,8 +13,6 @@ checkpoints are used, and a checkpoint contains the random generators of all.
 from __future__ import annotations
 
 import functools
-import inspect
-import pickle
 import signal
 import threading
 from collections.abc import Callable
@@ -23,12 +21,14 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from torch.utils.data import DataLoader, DistributedSampler
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
 from tenuto.workers.integrations.lightning_data import Passes
+from tenuto.workers.integrations.lightning_files import begin_loops, weights, whole
 from tenuto.workers.pytorch import seeds
 
 CHECKPOINT_FILE = "lightning.ckpt"
@@ -43,7 +43,8 @@ VALIDATION_KEY = "validation"
 def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> None:
     """Runs `trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on.
 
-    Raises UserError if the Trainer's own limits (`max_epochs`, `max_steps`) end the training before.
+    Raises UserError if the Trainer's own limits (`max_epochs`, `max_steps`) end the training before. What stops it by
+    `trainer.should_stop`, such as EarlyStopping, ends the trial (`run.end_training`).
     """
     ranks.expect(
         run,
@@ -53,11 +54,12 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
     latest = run.checkpoint.latest
     passes = Passes(run, resumes=latest is not None and not latest.weights_only)
 
-    def validate(path: Path) -> dict[str, float]:
+    def validate(path: Path | None) -> dict[str, float]:
         validation = {name: value for name, value in data.items() if name in ("val_dataloaders", "datamodule")}
         if "val_dataloaders" in validation:
             validation["dataloaders"] = validation.pop("val_dataloaders")
-        found = trainer.validate(module, **validation, ckpt_path=str(path), verbose=False, **_whole(trainer.validate))
+        source = None if path is None else str(path)
+        found = trainer.validate(module, **validation, ckpt_path=source, verbose=False, **whole(trainer.validate))
         return {name: float(value) for metrics in found for name, value in metrics.items()}
 
     callback = TenutoCallback(run, passes, validate)
@@ -73,34 +75,19 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         trainer.fit(module, **data)
     elif latest.weights_only:
         with run.checkpoint.restore() as directory:
-            module.load_state_dict(_weights(directory / CHECKPOINT_FILE))
+            module.load_state_dict(weights(directory / CHECKPOINT_FILE))
         trainer.fit(module, **data)
     else:
         with run.checkpoint.restore() as directory:
             passes.set_epoch(data.get("train_dataloaders"), passes.epoch)
-            trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **_whole(trainer.fit))
+            trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **whole(trainer.fit))
+    if not callback.over and trainer.should_stop:
+        callback.end_stopped(trainer)
     if not callback.over:
         raise UserError(
             f"the search asks for {callback.target} steps, but Lightning's Trainer ended after {callback.steps}; set "
             "Trainer(max_epochs=-1): the search says how long to train."
         )
-
-
-def _whole(loads: Callable[..., Any]) -> dict[str, Any]:
-    """Arguments for loading a whole file: the state of loops, optimizers and callbacks, in Lightning's own format."""
-    return {"weights_only": False} if "weights_only" in inspect.signature(loads).parameters else {}
-
-
-def _weights(path: Path) -> dict[str, torch.Tensor]:
-    """Weights of a checkpoint that another trial made, perhaps another user's: nothing is unpickled. Raises UserError."""
-    try:
-        found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            "searcher.source_checkpoint holds objects besides tensors (hyperparameters or callbacks that Lightning pickled), "
-            "which can run anything when they are loaded, so it is not; save plain values with save_hyperparameters there."
-        ) from error
-    return found
 
 
 def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
@@ -156,8 +143,8 @@ class EpochEnds(Callback):
 class TenutoCallback(Callback):
     """Callback that `fit` adds to the Trainer."""
 
-    def __init__(self, run: Run, passes: Passes, validate: Callable[[Path], dict[str, float]]) -> None:
-        """`validate`: gives the metrics of a validation with the weights of a checkpoint's file."""
+    def __init__(self, run: Run, passes: Passes, validate: Callable[[Path | None], dict[str, float]]) -> None:
+        """`validate`: gives the metrics of a validation with the weights of a checkpoint's file; None: the present ones."""
         self._run, self._passes, self._validate = run, passes, validate
         latest = run.checkpoint.latest
         self.latest = latest if latest is not None and not latest.weights_only else None
@@ -246,7 +233,7 @@ class TenutoCallback(Callback):
         if run.should_report(self.steps):
             run.report_training(self.steps, self._metrics(trainer, self._training_names))
         self._leaving = self._leaving or run.should_preempt()
-        if self.steps >= self.target or run.should_validate(self.steps):
+        if self.steps >= self.target or run.should_validate(self.steps) or self._is_stopped(trainer):
             self._validate_after(trainer, batch_idx)
         loop: Any = trainer.fit_loop.epoch_loop
         if loop._num_ready_batches_reached():
@@ -271,11 +258,13 @@ class TenutoCallback(Callback):
         if self._epoch_over:
             self._held = metrics
             return
-        at_target = self.steps >= self.target
-        if self._leaving or at_target or self._run.should_save(self.steps):
+        at_target, stopped = self.steps >= self.target, self._is_stopped(trainer)
+        if self._leaving or at_target or stopped or self._run.should_save(self.steps):
             self._save(trainer, metrics)  # before the report: a search that reacts to it may count on the checkpoint
         self._run.report_validation(self.steps, metrics)
-        if self._leaving or (at_target and not self.over and not self._advance()):
+        if stopped:
+            self.end_stopped(trainer)
+        elif self._leaving or (at_target and not self.over and not self._advance()):
             self._stop(trainer)
 
     def end_epoch(self, trainer: Trainer) -> bool:
@@ -283,11 +272,13 @@ class TenutoCallback(Callback):
         if not self._epoch_over:
             return False
         held, self._held, self._epoch_over = self._held, None, False
-        at_target = self.steps >= self.target and held is not None
-        if self._leaving or at_target or self._run.should_save(self.steps):
+        at_target, stopped = self.steps >= self.target and held is not None, self._is_stopped(trainer)
+        if self._leaving or at_target or stopped or self._run.should_save(self.steps):
             self._save(trainer, held, between_epochs=True)
         if held is not None:
             self._run.report_validation(self.steps, held)
+        if stopped:
+            return True  # `fit` ends the trial: it may have to validate before
         if self._leaving or (at_target and not self.over and not self._advance()):
             self.over = True
         self._passes.seed(self._passes.next_epoch)
@@ -312,12 +303,27 @@ class TenutoCallback(Callback):
     def _stop(self, trainer: Trainer) -> None:
         self.over = trainer.should_stop = True
 
+    def _is_stopped(self, trainer: Trainer) -> bool:
+        """True if the user's code or callbacks have stopped the training."""
+        return bool(trainer.should_stop) and not self.over and not self._leaving
+
+    def end_stopped(self, trainer: Trainer) -> None:
+        """Ends a trial whose training was stopped. One that has not validated yet is validated now."""
+        if self._run.validated_at is None:
+            self._mute = True
+            self._run.report_validation(self.steps, self._validate(None))
+        found: list[Any] = [item for item in trainer.callbacks if isinstance(item, EarlyStopping)]  # type: ignore[attr-defined]
+        found = [item for item in found if item.stopped_epoch or item.wait_count >= item.patience]
+        said = [getattr(item, "stopping_reason_message", None) or item.monitor for item in found]
+        self._run.end_training(f"Lightning's EarlyStopping: {said[0]}" if said else "trainer.should_stop was set")
+        self._advance()
+
     def _save(self, trainer: Trainer, validation: dict[str, float] | None, between_epochs: bool = False) -> None:
         if self._saved_at == self.steps:
             return
         metadata = {VALIDATION_KEY: validation, **self._passes.metadata(trainer.train_dataloader, between_epochs)}
         if between_epochs:
-            _begin_loops(trainer.fit_loop.epoch_loop)
+            begin_loops(trainer.fit_loop.epoch_loop)
         with self._run.checkpoint.save(self.steps, metadata) as directory:
             trainer.save_checkpoint(directory / CHECKPOINT_FILE)
             states = ranks.of_all(self._run, seeds.random_state())
@@ -328,11 +334,3 @@ class TenutoCallback(Callback):
     def _metrics(self, trainer: Trainer, names: set[str]) -> dict[str, float]:
         found: dict[str, torch.Tensor] = dict(trainer.callback_metrics)
         return {name: float(found[name]) for name in sorted(names) if name in found}
-
-
-def _begin_loops(loop: Any) -> None:
-    """Sets Lightning's counts within an epoch back, as it does itself a moment later."""
-    loop.batch_progress.reset_on_run()
-    loop.scheduler_progress.reset_on_run()
-    loop.automatic_optimization.optim_progress.reset_on_run()
-    loop.val_loop.batch_progress.total.reset()
