@@ -85,6 +85,16 @@ def checked(trial: Any) -> list[Any]:
     return list(callbacks)
 
 
+def reason_to_stop(model: Any, callbacks: Sequence[Any]) -> str | None:
+    """Reason for which `model.stop_training` is set. None: it is not."""
+    if not getattr(model, "stop_training", False):
+        return None
+    for item in callbacks:
+        if isinstance(item, keras.callbacks.EarlyStopping) and item.wait >= item.patience:
+            return f"Keras's EarlyStopping: {item.monitor} did not improve in {item.wait} epochs"
+    return "a callback set model.stop_training"
+
+
 def state_of(callback: Any) -> dict[str, Any]:
     if callable(state_dict := getattr(callback, "state_dict", None)):
         return dict(state_dict())

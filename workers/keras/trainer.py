@@ -79,7 +79,7 @@ class KerasTrainer(Trainer):
         """A batch that was fetched to build the model, and is trained next."""
         self._recent: Any = None
         """The batch that was trained last."""
-        self._built = self._began = self._ended = self._told_stop = False
+        self._built = self._began = self._ended = False
         self._place = Place()
         known = [self._training.data, self._validation]
         self._attributes = users.attributes_of(self.trial, self._callbacks, self.model, known, self._training.own_generators)
@@ -128,7 +128,10 @@ class KerasTrainer(Trainer):
         while self._batches < until_batches and not interrupted():
             epoch, batch_in_epoch = divmod(self._batches, epoch_batches) if epoch_batches else (0, self._batches)
             if batch_in_epoch == 0:
+                ended = self._epoch_ends is not None
                 self._end_epoch({})
+                if ended and self._replicas is None and self.stop_requested is not None:
+                    continue  # a callback has just asked for it; of several ranks each must ask equally often whether to go on
                 model.reset_metrics()
                 self._list.on_epoch_begin(epoch)
             self._backend.read()
@@ -143,7 +146,11 @@ class KerasTrainer(Trainer):
                 self._list.on_train_batch_end(batch_in_epoch, self._batch_logs())
             if batch_in_epoch + 1 == epoch_batches:
                 self._epoch_ends = epoch
-        self._look_for_stop()
+
+    @property
+    def stop_requested(self) -> str | None:
+        asked = super().stop_requested
+        return callback_state.reason_to_stop(self.model, self._callbacks) if asked is None else asked
 
     def _begin(self) -> None:
         if not self._began:
@@ -177,11 +184,6 @@ class KerasTrainer(Trainer):
             with self._backend.scope():
                 building.build_variables(self.model, self._recent if self._held is None else self._held)
             self._backend.make_functions(self.model)
-
-    def _look_for_stop(self) -> None:
-        if getattr(self.model, "stop_training", False) and not self._told_stop:
-            self._told_stop = True
-            _say("a callback asked to stop training: the search decides how long a trial trains, so it goes on")
 
     def _end_epoch(self, validation: dict[str, float]) -> None:
         epoch, self._epoch_ends = self._epoch_ends, None

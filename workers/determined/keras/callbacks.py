@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras.callbacks import ReduceLROnPlateau
-
-from tenuto.workers.harness.errors import UserError
+from keras.callbacks import EarlyStopping, ReduceLROnPlateau
 
 
 class Callback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -20,11 +18,6 @@ class TensorBoard(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
-
-
-class EarlyStopping(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise UserError("EarlyStopping: the search decides when a trial ends; choose one that stops early, such as asha.")
 
 
 __all__ = ["Callback", "EarlyStopping", "ReduceLROnPlateau", "TensorBoard"]
