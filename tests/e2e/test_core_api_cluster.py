@@ -112,6 +112,64 @@ def test_a_script_that_ends_too_early_is_told_so(cluster: LiveCluster, tmp_path:
     assert "train.py ended at step 3 of 10, without a validation: the search waits for 'loss'." in " ".join(done.stderr.split())
 
 
+ENDING = """\
+import tenuto
+
+with tenuto.init() as run:
+    number = int(run.trial_id.split("-")[1])
+    done = run.checkpoint.latest.steps if run.checkpoint.latest else 0
+    for operation in run.operations():
+        for step in range(done + 1, operation.steps + 1):
+            run.report_training(step, {"training loss": 1.0})
+            if step in (1, operation.steps):
+                with run.checkpoint.save(step) as directory:
+                    (directory / "step.txt").write_text(str(step))
+                run.report_validation(step, {"loss": number / step})
+            if number % 2 and step == 3:
+                run.end_training(f"trial {number} has had enough")
+                break
+        done = operation.steps
+"""
+ENDING_CONFIG = """\
+name: some end by themselves
+entrypoint: train.py
+max_restarts: 0
+searcher: {name: asha, metric: loss, max_length: {batches: 8}, max_trials: 4, max_concurrent_trials: 4, divisor: 2, max_rungs: 2}
+"""
+
+
+def test_trials_that_end_by_themselves_are_completed_and_leave_their_places_to_others(
+    cluster: LiveCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(ENDING_CONFIG)
+    (tmp_path / "train.py").write_text(ENDING)
+    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
+    cluster.cli("exp", "wait", str(experiment))
+    trials = {trial["number"]: trial for trial in cluster.json("exp", "describe", str(experiment))["trial_list"]}
+    assert {number: (trial["state"], trial["length"]) for number, trial in trials.items()} == {
+        1: ("completed", 3),
+        2: ("completed", 8),
+        3: ("completed", 3),
+        4: ("completed", 8),
+    }, "of four two go on; the first is second best and cannot, so the fourth does"
+    assert {trial["failures"] for trial in trials.values()} == {0}
+    assert trials[3]["reason"] == (
+        "Its own code ended its training at 3 batches, before the 4 batches asked for (trial 3 has had enough): it counts at "
+        "rung 0 (4 batches) by its last validation, loss 3."
+    )
+    events = items(cluster.client().get("/events", experiment=experiment, type="TrainingEnded"))
+    assert {(event["data"]["trial_id"], event["data"]["batches"], event["data"]["said"]) for event in events} == {
+        (f"{experiment}-{number}", 3, f"trial {number} has had enough") for number in (1, 3)
+    }
+    for shown in (
+        cluster.cli("trial", "describe", f"{experiment}-1").stdout,
+        cluster.cli("exp", "describe", str(experiment)).stdout,
+        cluster.cli("exp", "why", f"{experiment}-1").stdout,
+    ):
+        assert "trial 1 has had enough" in " ".join(shown.split())
+    assert cluster.json("exp", "replay", str(experiment), "--verify")["ok"]
+
+
 def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
