@@ -191,3 +191,18 @@ async def test_settings_that_are_wrong(bench: SshBench, settings: dict[str, Any]
         await bench.with_settings(settings).start([order()])
     assert words in str(caught.value)
     assert caught.value.kind == "refused"
+
+
+async def test_one_machine_by_two_addresses_is_one_host(bench: SshBench) -> None:
+    """Each would show the other's node as its own, and the launcher would end both as the second of one name, again and again."""
+    bench.write_hosts(bench.host("h0"), bench.host("h0") | {"name": "again"})
+    provisioner = bench.provisioner()
+    findings = {finding.what: finding.problem for finding in await provisioner.check()}
+    assert "one directory for agents with host h0" in findings["host again"]
+    assert findings["type default: 1 hosts"] == ""
+    await provisioner.start([order()])
+    await until(provisioner, "running")
+    assert [node.provider_id.partition("/")[0] for node in await provisioner.nodes()] == ["h0"]
+    with pytest.raises(ProvisionerError, match="1 of 2 hosts serve its type") as caught:
+        await provisioner.start([order("gpus-2")])
+    assert caught.value.kind == "capacity"

@@ -20,6 +20,7 @@ from tenuto.services.launcher.adapters.provisioners import Finding, Order, Provi
 from tenuto.services.launcher.adapters.provisioners.ssh.connections import Connections, HostAway
 from tenuto.services.launcher.adapters.provisioners.ssh.installation import Installation, in_thread, send_missing
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import Host, SshSettings, inventory_of, settings_of
+from tenuto.services.launcher.adapters.provisioners.ssh.twins import identity_in, twins_of, words_of
 from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 from tenuto.version import __version__
 
@@ -46,6 +47,10 @@ class SshProvisioner:
         self._made: Connections | None = None
         self._seen: dict[str, list[dict[str, Any]]] = {}
         """Nodes of each host, of whatever pool, as it last said."""
+        self._identities: dict[str, str] = {}
+        """Of each host, as it last said."""
+        self._twins: dict[str, str] = {}
+        """Hosts of the list that are one before them, with the name of that one."""
         self._away: dict[str, tuple[Host, HostAway, float]] = {}
         """Hosts that did not answer, as the list had them, with the reason and the time of the next try."""
         self._being_given: set[str] = set()
@@ -59,6 +64,8 @@ class SshProvisioner:
         except ProvisionerError as error:
             return [Finding("settings", str(error))]
 
+        identities: dict[str, str] = {}
+
         async def one(host: Host) -> list[Finding]:
             install = wanted[host.known_as]
             request = {**settings.request(host, "check"), **({"install": install.spec} if install else {})}
@@ -66,11 +73,17 @@ class SshProvisioner:
                 said = await connections.ask(host, request)
             except HostAway as error:
                 return [Finding(f"host {host.known_as}", str(error))]
+            identities[host.known_as] = identity_in(said)
             return [_found(host, host.python or settings.python, said, install)]
 
-        found = [finding for rows in await _together(hosts, one) for finding in rows]
+        answers = await _together(hosts, one)
+        twins = twins_of((host.known_as for host in hosts), identities)
+        found: list[Finding] = []
+        for host, rows in zip(hosts, answers, strict=True):
+            first = twins.get(host.known_as)
+            found += rows if first is None else [Finding(f"host {host.known_as}", words_of(first))]
         for node_type in self._provisioning.node_types:
-            count = sum(host.serves(node_type) for host in hosts)
+            count = sum(host.serves(node_type) for host in hosts if host.known_as not in twins)
             problem = "" if count else "No host serves it: see slots and types in the list of hosts."
             found.append(Finding(f"type {node_type.name}: {count} hosts", problem))
         return found
@@ -84,7 +97,7 @@ class SshProvisioner:
         missing = [order for order in orders if order.node_id not in mine]
         free = [
             host for host in hosts
-            if host.known_as not in (away.keys() | self._being_given)
+            if host.known_as not in (away.keys() | self._being_given | self._twins.keys())
             and all(node["phase"] == "ended" for node in self._seen.get(host.known_as, []))
         ]  # fmt: skip
         chosen = self._chosen(missing, free, hosts, away)
@@ -216,10 +229,11 @@ class SshProvisioner:
             if known is not None and known[0] == host and time.monotonic() < known[2]:
                 return name, known[1]
             try:
-                self._seen[name] = _nodes(await connections.ask(host, settings.request(host, "look")))
+                said = await connections.ask(host, settings.request(host, "look"))
             except HostAway as error:
                 self._away[name] = host, error, time.monotonic() + AWAY_SECONDS
                 return name, error
+            self._seen[name], self._identities[name] = _nodes(said), identity_in(said)
             self._away.pop(name, None)
             return None
 
@@ -227,6 +241,8 @@ class SshProvisioner:
         names = {host.known_as for host in hosts}
         self._seen = {name: nodes for name, nodes in self._seen.items() if name in names}
         self._away = {name: item for name, item in self._away.items() if name in names}
+        self._twins = twins_of((host.known_as for host in hosts), self._identities)
+        self._seen.update({name: [] for name in self._twins})  # its nodes are those of the host before it
         return away
 
     def _wait_for_unseen(self, away: dict[str, HostAway]) -> None:
@@ -246,7 +262,7 @@ class SshProvisioner:
         for order in sorted(orders, key=lambda order: -order.node_type.slots):
             fitting = [host for host in left if host.serves(order.node_type)]
             if not fitting:
-                serving = sum(host.serves(order.node_type) for host in hosts)
+                serving = sum(host.serves(order.node_type) for host in hosts if host.known_as not in self._twins)
                 raise ProvisionerError(
                     f"No host is free for node {order.node_id}: {serving} of {len(hosts)} hosts serve its type"
                     f" {order.node_type.name}, and {len(away)} of all do not answer.",

@@ -69,6 +69,15 @@ class Base:
                     raise RuntimeError(f"another request holds {self.path}") from None
                 time.sleep(0.05)
 
+    def identity(self) -> str:
+        """The same at each request; another host's is another."""
+        path = os.path.join(self.path, "identity.json")
+        known = load(path)
+        if not isinstance(known, str):
+            known = os.urandom(16).hex()
+            write(path, known)
+        return known
+
     def place(self, entry: str) -> str:
         if not (entry.isalnum() and len(entry) == 20):
             raise RuntimeError("there is no such node")
@@ -276,8 +285,8 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         return stop(base, asked)
     if do == "logs":
         return {"text": tail(os.path.join(base.place(asked["entry"]), "agent.log"), asked["lines_max"])}
-    nodes = base.look()
-    return dict(check(base, asked), nodes=nodes) if do == "check" else {"nodes": nodes}
+    found = {"nodes": base.look(), "identity": base.identity()}
+    return dict(check(base, asked), **found) if do == "check" else found
 
 
 def main() -> None:
