@@ -91,6 +91,56 @@ class TellsAll(DrawsOnTheWay):
         self.rng.setstate((version, tuple(internal), gauss))
 
 
+class WithoutGenerators(IterableDataset[torch.Tensor]):
+    """Base of streams that tell their place, and not what else they count."""
+
+    def __init__(self) -> None:
+        self.place = self.passes = self.drawn = 0
+        self.recent: list[int] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
+class CountsItsPasses(WithoutGenerators):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.passes += 1
+        records = random.Random(self.passes).sample(range(RECORDS), RECORDS)
+        records = records if (worker := get_worker_info()) is None else records[worker.id :: worker.num_workers]
+        while self.place < len(records):
+            self.place += 1
+            yield torch.tensor([float(records[self.place - 1])], dtype=torch.float64)
+        self.place = 0
+
+
+class CountsItsRecords(WithoutGenerators):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        worker = get_worker_info()
+        records = list(range(RECORDS))[:: 1 if worker is None else worker.num_workers]
+        while self.place < len(records):
+            self.place += 1
+            self.drawn += 1
+            self.recent = [*self.recent[-2:], records[self.place - 1]]
+            yield torch.tensor([records[self.place - 1] + self.drawn / 500 + sum(self.recent) / 5000], dtype=torch.float64)
+        self.place = 0
+
+
+class TellsItsPlaceAlone(WithoutGenerators):
+    """All of its state is its place: nothing is read twice."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.place < RECORDS:
+            self.place += 1
+            type(self).reads += 1
+            yield torch.tensor([float(self.place - 1)], dtype=torch.float64)
+        self.place = 0
+
+
 class RandomCollation:
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(8)
@@ -101,7 +151,7 @@ class RandomCollation:
 
 KINDS: dict[str, Callable[[int], DataLoader[Any]]] = {
     kind.__name__: (lambda workers, kind=kind: DataLoader(kind(), batch_size=BATCH, num_workers=workers))  # type: ignore[misc]
-    for kind in (Shuffled, CountsPasses, DrawsOnTheWay, DrawsAtTheBegin, TellsAll)
+    for kind in (Shuffled, CountsPasses, DrawsOnTheWay, DrawsAtTheBegin, TellsAll, CountsItsPasses, CountsItsRecords)
 }
 KINDS["RandomCollation"] = lambda workers: DataLoader(
     Stateful(), batch_size=BATCH, num_workers=workers, collate_fn=RandomCollation()
@@ -135,7 +185,9 @@ def test_passes_differ_and_hold_every_record(kind: str) -> None:
         assert sorted(map(int, first)) == sorted(map(int, second)) == list(range(RECORDS))
 
 
-@pytest.mark.parametrize("kind", ["Shuffled", "DrawsOnTheWay", "DrawsAtTheBegin", "TellsAll"])
+@pytest.mark.parametrize(
+    "kind", ["Shuffled", "DrawsOnTheWay", "DrawsAtTheBegin", "TellsAll", "CountsItsPasses", "CountsItsRecords"]
+)
 def test_loader_workers_go_on_where_they_were(kind: str) -> None:
     resumed = trained(trial_with(KINDS[kind], workers=2), EPOCH_BATCHES + 5, [4, EPOCH_BATCHES + 2])
     assert resumed.breaks == []
@@ -150,3 +202,19 @@ def test_a_stream_that_gives_other_records_is_named() -> None:
     kind = trial_with(lambda workers: DataLoader(Fresh(), batch_size=BATCH))
     [sentence] = trained(kind, END, [8]).breaks
     assert sentence.startswith("batch 7, made again, is another than the one that was trained")
+
+
+def test_a_stream_that_tells_all_goes_on_without_reading_again() -> None:
+    kind = trial_with(lambda workers: DataLoader(TellsItsPlaceAlone(), batch_size=1))
+    TellsItsPlaceAlone.reads = 0
+    expected = trained(kind, RECORDS + 12)
+    alone = TellsItsPlaceAlone.reads
+    TellsItsPlaceAlone.reads = 0
+    assert_same(trained(kind, RECORDS + 12, [5, RECORDS + 8]), expected)
+    lost = 2 * 2  # batches that the interrupted ones trained after their checkpoints
+    assert TellsItsPlaceAlone.reads == alone + lost
+
+
+def test_a_stream_that_is_read_again_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    trained(trial_with(KINDS["CountsItsRecords"]), 6, [4])
+    assert "CountsItsRecords.load_state_dict does not bring back drawn, recent, so the stream reads" in capsys.readouterr().err

@@ -18,8 +18,11 @@ For datasets with an index neither is used: see `data.py`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +35,10 @@ from tenuto.workers.pytorch.counting import Counted, CountingCollate
 from tenuto.workers.pytorch.own_iteration import UsersPass, WorkerInit, attributes_of, has_own_iteration
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
 from tenuto.workers.user_state import values
-from tenuto.workers.user_state.attributes import Attributes
-from tenuto.workers.user_state.generators import own_generators, reseed
+from tenuto.workers.user_state.attributes import Attributes, name_of
+from tenuto.workers.user_state.generators import attributes, is_generator, is_users, own_generators, reseed
+from tenuto.workers.user_state.kinds import NotPlain
+from tenuto.workers.user_state.marks import mark_of_encoded
 
 
 class _SeededStream(IterableDataset[Any]):
@@ -84,24 +89,55 @@ class _SeededStatefulStream(_SeededStream):
         super().__init__(loader, seed)
         self._generators = self.own_generators()
         self.astray = False
-        """True: the stream's own state was loaded, and its generators are not where they were."""
+        """True: the stream's own state was loaded, and the rest of it (generators, attributes) is not as it was."""
 
     def state_dict(self) -> dict[str, Any]:
         # `over`: after resuming, torchdata asks a stream that has ended for another batch, and most streams then begin again.
-        return {"items": self._items, "over": self._over, "dataset": self._dataset.state_dict(), "generators": self._marks()}
+        return {
+            "items": self._items,
+            "over": self._over,
+            "dataset": self._dataset.state_dict(),
+            "generators": self._marks(),
+            "attributes": attribute_marks(self._dataset),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        before = copy.deepcopy(self._dataset.state_dict()) if self._generators else None
+        in_worker = get_worker_info() is not None
+        before = copy.deepcopy(self._dataset.state_dict()) if in_worker else None
         self._items, self._over, self._loaded = state["items"], state["over"], True
         self.reseed()  # those that this pass has not used are where they were, then
         self._dataset.load_state_dict(state["dataset"])
         self.astray = self._marks() != state.get("generators", [])
-        if self.astray and get_worker_info() is not None:
+        # Where the training process reads the stream, all of its attributes are compared.
+        self.astray |= in_worker and attribute_marks(self._dataset) != state.get("attributes", attribute_marks(self._dataset))
+        if self.astray and in_worker:
             self._dataset.load_state_dict(before)
             self._dropped, self._items, self._over, self._loaded = self._items, 0, False, False
 
     def _marks(self) -> list[str]:
         return [values.mark(generator) for generator in self._generators]
+
+
+READ_AGAIN = (
+    "tenuto: {kind}.load_state_dict does not bring back {names}, so the stream reads this pass again up to its place; add what "
+    "counts to its state_dict, and it goes on at once."
+)
+NAMES_SHOWN_MAX = 4
+MARKED_ITEMS_MAX, MARKED_BYTES_MAX = 1_000, 64 << 10
+"""Largest containers and arrays among a stream's attributes that a loader worker compares: it does after each batch."""
+
+
+def attribute_marks(dataset: Any) -> dict[str, str]:
+    """Marks of what the user's stream holds in attributes of plain kinds, the same in each process. Cheap."""
+    found: dict[str, str] = {}
+    for name, value in attributes(dataset) if is_users(type(dataset)) else ():
+        if type(value) in (list, tuple, dict, set, deque) and len(value) > MARKED_ITEMS_MAX:
+            continue
+        if getattr(value, "nbytes", 0) > MARKED_BYTES_MAX or is_generator(value):
+            continue
+        with contextlib.suppress(NotPlain):
+            found[name] = values.mark(value, versions=False)
+    return found
 
 
 def is_stateful(dataset: Any) -> bool:
@@ -123,7 +159,7 @@ class StreamBatches:
         """State of the loader's own iteration at the beginning of this pass."""
         self._kept: Attributes | None = None
         """The stream, if this process reads it. Loader workers begin each pass with a fresh copy of it."""
-        if not loader.num_workers and not (self._stateful and not own_generators(loader.dataset, loader.collate_fn)):
+        if not loader.num_workers:
             self._kept = Attributes({type(loader.dataset).__name__: loader.dataset}, skip_types=(nn.Module,), asks=False)
         self._begun: list[Any] = []
         """State of the stream at the beginning of this pass."""
@@ -136,24 +172,50 @@ class StreamBatches:
                 f"the checkpoint was made with num_workers={resume['loader_workers']} of the training data loader, now it is "
                 f"{loader.num_workers}; a stream's order depends on it, so set it back."
             )
+        made = self._kept.state(small=True) if resume and self._stateful and self._kept is not None else []
         if resume and self._kept is not None:
             self._kept.restore(resume.get("begun") or ())
         if resume and self._loaders is not None:
             self._loaders.restore(resume.get("loader_begun") or ())
         self._current = self._begin(resume["loader"] if resume and self._stateful else None)
         self._batches = self._begun_pass()
-        if not resume:
-            return
-        if self._stateful and not self._current.dataset.astray:
+        if resume:
+            self._go_on(resume, made)
+
+    def _go_on(self, resume: dict[str, Any], made: list[Any]) -> None:
+        """Goes to the place in the pass, where the stream's own state has not brought it there. `made`: what the constructor
+        made of the stream."""
+        others = self._others(resume.get("now")) if self._stateful else []
+        if self._stateful and not others and not self._current.dataset.astray:
             return
         if self._stateful and self._loader.num_workers:
             return  # each worker reads its part again
         if self._stateful:
-            self._kept.restore(resume.get("begun") or ())  # type: ignore[union-attr]
+            assert self._kept is not None
+            if others:
+                print(READ_AGAIN.format(kind=type(self._loader.dataset).__name__, names=", ".join(others)), file=sys.stderr)
+            self._kept.restore(made)
+            self._kept.restore(resume.get("begun") or ())
             self._current = self._begin(None)
             self._batches = self._begun_pass()
         for batch in range(self._in_pass):
             self.again = self._make(batch)
+
+    def _others(self, then: dict[str, str] | None) -> list[str]:
+        """Attributes of the stream that its own state, which was loaded, has not brought to where they were. `then`: marks of
+        them there."""
+        now = self._now()
+        if then is None or now is None:
+            return []
+        return sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))[:NAMES_SHOWN_MAX]
+
+    def _now(self) -> dict[str, str] | None:
+        """Marks of the attributes that differ from those that the constructor made, the same in each process; None for a stream
+        that loader workers read, or a library's."""
+        if self._kept is None or not self._stateful or not is_users(type(self._loader.dataset)):
+            return None
+        marks = ((name_of(path[1:]), mark_of_encoded(encoded, versions=False)) for path, encoded in self._kept.state())
+        return {name.removeprefix("."): mark for name, mark in marks}
 
     def __iter__(self) -> StreamBatches:
         return self
@@ -170,6 +232,7 @@ class StreamBatches:
             "batches": self._in_pass,
             "loader_workers": self._loader.num_workers,
             "loader": self._current.state_dict() if self._stateful else None,
+            "now": self._now(),
             "begun": self._begun,
             "loader_begun": self._loader_begun,
         }
@@ -204,7 +267,7 @@ class StreamBatches:
     def _begin(self, state: Any) -> Any:
         """A loader for this pass, at its beginning or at `state`."""
         if self._kept is not None:
-            self._begun = self._kept.state(small=self._stateful)
+            self._begun = self._kept.state()
         if self._loaders is not None:
             self._loader_begun = self._loaders.state()
         if callable(set_epoch := getattr(self._loader.dataset, "set_epoch", None)):
