@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from tenuto.schemas.config.experiment import Length
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tests.support import real_parts
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
@@ -89,6 +90,27 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill_and_a_pause(trial: Wo
     first = {point.batches: point.metrics["loss"] for report in whole.metrics for point in report.points}
     began = {point.batches: point.metrics["loss"] for report in warm.metrics for point in report.points}
     assert began[2] < first[2], "what was trained is there"
+
+
+@pytest.mark.timeout(400)
+def test_the_first_loss_after_a_resume_is_that_of_the_same_steps(trial: WorkerBench) -> None:
+    """Saved between two logs: of the four steps that the next log is about, another process trained two or three."""
+    trial.config = trial.config.model_copy(update={"min_checkpoint_period": Length(batches=3), "log_period": Length(batches=4)})
+    whole = trial.agent(12)
+    whole.react = stop_at(12)
+    assert (run := trial.start(whole, **QUIET)).wait() == 0, run.output()
+    expected = losses_of(whole)
+    assert sorted(expected) == [4, 8, 12]
+    saved = {report.batches: report for report in whole.checkpoints()}
+    for place, nexts in ((3, [4, 8, 12]), (6, [8, 12])):
+        resumed = trial.agent(12, saved[place])
+        resumed.react = stop_at(12)
+        assert (run := trial.start(resumed, **QUIET)).wait() == 0, run.output()
+        assert losses_of(resumed) == {steps: expected[steps] for steps in nexts}
+
+
+def losses_of(agent: AgentStandIn) -> dict[int, float]:
+    return {point.batches: point.metrics["loss"] for report in agent.metrics for point in report.points}
 
 
 @pytest.mark.timeout(400)

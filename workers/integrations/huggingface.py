@@ -9,6 +9,8 @@ checkpoints are used, and a checkpoint contains the random generators of all.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 VALIDATION_KEY = "validation"
 """Key in a checkpoint's metadata: the validation at its position, in case the process dies before it is reported."""
+LOSS_FILE = "open_loss.json"
+"""File in a checkpoint: by rank, the sum of losses since the last log, and the step of that."""
 EPOCH_TOLERANCE = 1e-6
 """Tolerance for fractions of an epoch, which are rounded."""
 _NO_METRICS = ("epoch", "total_flos")
@@ -50,7 +54,8 @@ def train(trainer: Trainer, run: Run) -> None:
     order = DataOrder(run, resumes=latest is not None and not latest.weights_only)
     make_loader = trainer.get_train_dataloader
     trainer.get_train_dataloader = lambda: order.attach(make_loader())  # type: ignore[method-assign]
-    callback = TenutoCallback(run, order, trainer)
+    loss = OpenLoss(trainer)
+    callback = TenutoCallback(run, order, trainer, loss)
     trainer.add_callback(callback)
     if latest is None:
         if callback.begin(0):
@@ -63,15 +68,62 @@ def train(trainer: Trainer, run: Run) -> None:
     elif callback.begin(latest.steps):
         with run.checkpoint.restore() as directory:
             order.resume(directory)
+            loss.resume(directory, run.rank)
             trainer.train(resume_from_checkpoint=str(directory))
     callback.finish()
+
+
+class OpenLoss:
+    """The sum of training losses since the last log, which the Trainer begins anew when it resumes: its next log would be about
+    other steps than that of a Trainer that was left alone."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._sum: Any = None
+        """Tensor in which the Trainer adds up."""
+        self._carried: dict[str, Any] | None = None
+        self._rank = 0
+        log = trainer._maybe_log_save_evaluate
+
+        @functools.wraps(log)
+        def log_with_what_was_open(tr_loss: Any, *arguments: Any, **named: Any) -> Any:
+            self._sum = tr_loss
+            self._add()  # in a version that keeps its sum to itself until now
+            return log(tr_loss, *arguments, **named)
+
+        trainer._maybe_log_save_evaluate = log_with_what_was_open  # type: ignore[method-assign]
+
+    def state(self) -> dict[str, Any]:
+        """This rank's part."""
+        total = 0.0 if self._sum is None else float(self._sum.item())
+        return {"sum": total, "last_logged": int(self._trainer._globalstep_last_logged)}
+
+    def resume(self, directory: Path, rank: int) -> None:
+        """Reads what all ranks had open; none in a checkpoint of a former version. Raises OSError."""
+        if (path := directory / LOSS_FILE).exists():
+            self._carried, self._rank = json.loads(path.read_text()), rank
+
+    def begin(self) -> None:
+        """Called when the Trainer has begun its sum."""
+        if self._carried is not None:
+            self._sum = getattr(self._trainer, "_tr_loss", None)
+            self._trainer._globalstep_last_logged = self._carried["last_logged"]
+            # The summary at the end is about the steps of this process alone.
+            self._trainer._total_loss_scalar = -sum(self._carried["sums"]) / len(self._carried["sums"])
+            self._add()
+
+    def _add(self) -> None:
+        if self._carried is not None and self._sum is not None:
+            sums, self._carried = self._carried["sums"], None
+            other = self._trainer.args.world_size != len(sums)
+            self._sum += sum(sums) / len(sums) if other else sums[self._rank]
 
 
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
     """Callback that `train` adds to the Trainer."""
 
-    def __init__(self, run: Run, order: DataOrder, trainer: Trainer) -> None:
-        self._run, self._order, self._trainer = run, order, trainer
+    def __init__(self, run: Run, order: DataOrder, trainer: Trainer, loss: OpenLoss) -> None:
+        self._run, self._order, self._trainer, self._loss = run, order, trainer, loss
         self._epoch: int | None = None
         self._operations = run.operations()
         self._target = 0
@@ -144,6 +196,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._run.checkpoint.loaded()
+        self._loss.begin()
         if self._target == 0 and not self.begin(state.global_step):
             control.should_training_stop = True
         if str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
@@ -224,6 +277,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         source = Path(args.output_dir or ".") / f"checkpoint-{steps}"
         own = source / f"rng_state_{run.rank}.pth"  # which each rank has written, perhaps to another node's disk
         generators = ranks.of_all(run, own.read_bytes() if own.exists() else None)
+        losses = ranks.of_all(run, self._loss.state())
         with run.checkpoint.save(steps, {VALIDATION_KEY: self._held}) as directory:
             if run.rank == 0:
                 for rank, generator in enumerate(generators):
@@ -231,6 +285,8 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
                         (source / f"rng_state_{rank}.pth").write_bytes(generator)
                 # The Trainer may look for its own checkpoint again.
                 (shutil.copytree if args.load_best_model_at_end else _move_tree)(source, directory, dirs_exist_ok=True)
+                found = {"sums": [loss["sum"] for loss in losses], "last_logged": losses[0]["last_logged"]}
+                (directory / LOSS_FILE).write_text(json.dumps(found))
             self._order.save(directory)
         if run.slots > 1 and not args.load_best_model_at_end:
             ranks.of_all(run, None)  # rank 0 has what it needs
