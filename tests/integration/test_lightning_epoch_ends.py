@@ -34,11 +34,14 @@ class Ended:
     started: int
     validations: list[tuple[int, dict[str, float]]]
     order: list[tuple[str, int]]
+    metrics: dict[int, dict[str, float]]
+    """Metrics that Lightning has at the end of each epoch."""
 
 
 def trained(directory: Path, stops: tuple[int, ...] = (), config: dict[str, Any] | None = None, **options: Any) -> Ended:
     """A run that leaves in each of the batches `stops` (numbers from 1), and goes on in a fresh trainer."""
     import lightning
+    import torchmetrics
     from torch import nn
     from torch.utils.data import DataLoader
 
@@ -60,28 +63,37 @@ def trained(directory: Path, stops: tuple[int, ...] = (), config: dict[str, Any]
     class Module(lightning.LightningModule):
         def __init__(self, leave: Any) -> None:
             super().__init__()
-            self.layer, self.drop = nn.Linear(2, 1), nn.Dropout(0.3)
+            self.layer, self.drop, self.mean = nn.Linear(2, 1), nn.Dropout(0.3), torchmetrics.MeanMetric()
             self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
             self.leave = leave
 
         def training_step(self, batch: torch.Tensor, batch_idx: int) -> Any:
             self.leave(self.global_step + 1)
-            return self.layer(self.drop(batch)).square().mean() * (1 + self.epochs)
+            loss = self.layer(self.drop(batch)).square().mean() * (1 + self.epochs)
+            self.log_dict({"mean": loss, "shown": loss}, on_step=True, on_epoch=True)
+            self.log("worst", loss, on_step=False, on_epoch=True, reduce_fx="max")
+            self.mean.update(loss.detach())
+            self.log("kept", self.mean, on_step=False, on_epoch=True)
+            return loss
 
         def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
             self.log("loss", self.layer(batch).square().mean())
 
         def on_train_epoch_end(self) -> None:
             self.epochs += 1
+            names = ("mean_epoch", "shown_step", "worst", "kept", "loss")
+            found = {name: float(self.trainer.callback_metrics[name]) for name in names if name in self.trainer.callback_metrics}
+            gathered[int(self.epochs)] = found
 
         def configure_optimizers(self) -> Any:
             first = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
             step = torch.optim.lr_scheduler.StepLR(first, 1, 0.9)
             plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.7, patience=0, threshold=0.5)
-            if options:  # Lightning keeps no metric of an earlier epoch over a resume, which this scheduler would need
-                return {"optimizer": first}, [step]
-            return {"optimizer": first}, [step, {"scheduler": plateau, "monitor": "loss", "interval": "epoch"}]
+            by_loss = {"scheduler": plateau, "monitor": "loss", "interval": "epoch", "strict": False}
+            other = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.8, patience=0, threshold=0.9)
+            return {"optimizer": first}, [step, by_loss, {"scheduler": other, "monitor": "mean_epoch", "interval": "epoch"}]
 
+    gathered: dict[int, dict[str, float]] = {}  # a process that leaves in an epoch ends it, too, after its checkpoint
     for stop in (*stops, 0):
         with tenuto.init({**CONFIG, **(config or {})}, directory=directory) as run:
 
@@ -105,7 +117,7 @@ def trained(directory: Path, stops: tuple[int, ...] = (), config: dict[str, Any]
     order = [(body.kind, body.batches) for body in lines if isinstance(body, (ValidationReport, CheckpointReport))]
     weights = {name: value.clone() for name, value in module.state_dict().items()}
     rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
-    return Ended(weights, rates, int(module.epochs), counting.started, sorted(validations.items()), order)
+    return Ended(weights, rates, int(module.epochs), counting.started, sorted(validations.items()), order, gathered)
 
 
 def _pair(make: Any) -> Any:
@@ -124,6 +136,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def assert_same(ours: Ended, theirs: Ended) -> None:
     assert ours.validations == theirs.validations
     assert all(torch.equal(ours.weights[name], theirs.weights[name]) for name in theirs.weights)
+    assert ours.metrics == theirs.metrics
     assert (ours.rates, ours.epochs, ours.started) == (theirs.rates, theirs.epochs, theirs.started)
 
 

@@ -29,6 +29,7 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
 from tenuto.workers.integrations.lightning_data import Passes
 from tenuto.workers.integrations.lightning_files import begin_loops, weights, whole
+from tenuto.workers.integrations.lightning_metrics import METRICS_FILE, Carried, state_of
 from tenuto.workers.pytorch import seeds
 
 CHECKPOINT_FILE = "lightning.ckpt"
@@ -98,6 +99,9 @@ def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
     own = states[passes.rank] if passes.rank < len(states) else None  # then it is new, and begins with the epoch's seed
     assert callback.latest is not None
     passes.go_on(callback.latest.metadata, own)
+    if (directory / METRICS_FILE).exists():  # else it is of a former version
+        found = torch.load(directory / METRICS_FILE, weights_only=True)
+        callback.carried = Carried(found, passes.rank, callback.slots, passes.note)
 
 
 def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dict[str, Any]) -> None:
@@ -145,7 +149,8 @@ class TenutoCallback(Callback):
 
     def __init__(self, run: Run, passes: Passes, validate: Callable[[Path | None], dict[str, float]]) -> None:
         """`validate`: gives the metrics of a validation with the weights of a checkpoint's file; None: the present ones."""
-        self._run, self._passes, self._validate = run, passes, validate
+        self._run, self._passes, self._validate, self.slots = run, passes, validate, run.slots
+        self.carried: Carried | None = None
         latest = run.checkpoint.latest
         self.latest = latest if latest is not None and not latest.weights_only else None
         """Generators' states with which the trial goes on."""
@@ -165,8 +170,7 @@ class TenutoCallback(Callback):
         self._held: dict[str, float] | None = None
         """Validation there."""
         self._changed_checks: tuple[Any, Any] | None = None
-        self._validation_names: set[str] = set()
-        self._training_names: set[str] = set()
+        self._validation_names, self._training_names = set[str](), set[str]()
         self._sigterm = signal.getsignal(signal.SIGTERM)
 
     def begin(self) -> bool:
@@ -216,18 +220,23 @@ class TenutoCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._run.checkpoint.loaded()
-        latest = self.latest
+        latest, carried = self.latest, self.carried
+        self._validation_names |= set() if carried is None else carried.begin(trainer)
         if latest is not None and latest.metadata.get(OVER_KEY) and latest.metadata.get(VALIDATION_KEY) is not None:
             # Lightning must know here, too, that a validation was at this position; else it trains one more batch of the epoch.
             self._validate_after(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._put_back_checks(trainer)
+        if self.carried is not None:
+            self.carried.begin_batch(trainer)
         self._passes.begin_batch()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         run = self._run
         self.steps += 1
+        if self.carried is not None:
+            self.carried.end_batch(trainer)
         self._passes.note_trained()
         self._training_names |= set(trainer.callback_metrics) - self._validation_names
         if run.should_report(self.steps):
@@ -286,6 +295,8 @@ class TenutoCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._put_back_checks(trainer)
+        if self.carried is not None:
+            self.carried.end_batch(trainer)
         if self._passes.trained:
             trainer.fit_loop.restarting = False  # else schedulers with a metric are left out of a resumed epoch
         self._passes.end_epoch()
@@ -328,6 +339,7 @@ class TenutoCallback(Callback):
             trainer.save_checkpoint(directory / CHECKPOINT_FILE)
             states = ranks.of_all(self._run, seeds.random_state())
             torch.save(states if len(states) > 1 else states[0], directory / RANDOM_FILE)
+            torch.save(ranks.of_all(self._run, state_of(trainer, self._validation_names)), directory / METRICS_FILE)
             self._passes.save(directory)
         self._saved_at = self.steps
 
