@@ -46,10 +46,14 @@ def _core_resolvers() -> Resolvers:
     return found
 
 
+_RESOLVERS = _core_resolvers()
+"""Asked for each value that is read or shown, so made once."""
+
+
 class CoreLoader(yaml.SafeLoader):
     """Reads the core schema. Values of other types, named by their tags, are errors."""
 
-    yaml_implicit_resolvers = _core_resolvers()
+    yaml_implicit_resolvers = _RESOLVERS
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
         text = str(self.construct_scalar(node))
@@ -77,8 +81,8 @@ class _Dumper(yaml.SafeDumper):
     """Puts into quotation marks what either version of YAML would take for something else than text."""
 
     yaml_implicit_resolvers = {
-        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_core_resolvers().get(first, ())]
-        for first in yaml.SafeDumper.yaml_implicit_resolvers.keys() | _core_resolvers().keys()
+        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_RESOLVERS.get(first, ())]
+        for first in yaml.SafeDumper.yaml_implicit_resolvers.keys() | _RESOLVERS.keys()
     }
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -95,7 +99,7 @@ def dump_yaml(document: Any, *, width: int | None = None) -> str:
 def plain_value(text: str) -> Any:
     """What a plain scalar stands for: `64`, `1e-3`, `true` and `.inf` are what they look like, all else is text, unchanged."""
     stripped = text.strip()
-    tag = next((tag for tag, pattern in _core_resolvers().get(stripped[:1], ()) if pattern.match(stripped)), STR)
+    tag = next((tag for tag, pattern in _RESOLVERS.get(stripped[:1], ()) if pattern.match(stripped)), STR)
     return text if tag in (STR, MERGE) else CoreLoader(stripped).get_single_data()
 
 
@@ -139,6 +143,8 @@ class Difference:
         )
 
 
+_EVENTS = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Twenty times as fast where PyYAML was built with libyaml; only the plain text of values is taken from it."""
 _ELSEWHERE = {
     "bool": "true or false", "int": "another number", "float": "another number", "timestamp": "a date", "null": "null"
 }  # fmt: skip
@@ -159,7 +165,7 @@ def _differences(text: str | bytes) -> list[Difference]:
     old = yaml.SafeLoader("")
     found = []
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=_EVENTS):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or not event.implicit[0]:
                 continue
             tag: str = old.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]

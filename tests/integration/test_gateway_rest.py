@@ -98,6 +98,21 @@ async def test_a_search_says_at_which_lengths_it_compares(world: World) -> None:
     assert "rungs" not in (await world.submit()).json()
 
 
+async def test_values_that_other_readers_of_yaml_take_for_something_else_are_told(world: World) -> None:
+    text = CONFIG + "hyperparameters: {shuffle: off, size: 010}\n"
+    first, second = (await world.submit(text)).json()["warnings"]
+    assert first.startswith("line 5: off is text here (YAML 1.2); YAML 1.1 takes it for true or false.")
+    assert second.startswith("line 5: 010 is the number 10 here")
+    shown = (await world.http.post("/api/v1/preview", json={"config": text})).json()
+    assert shown["warnings"] == [first, second]
+    part = {"config": "hyperparameters: {shuffle: off}\n"}
+    for path in ("/api/v1/templates/mine", "/api/v1/workspaces/default/defaults"):
+        answer = (await world.http.put(path, json=part)).json()
+        assert [line.partition(":")[0] for line in answer["warnings"]] == ["line 1"], answer
+        assert "warnings" not in (await world.http.get(path)).json()
+    assert (await world.submit(CONFIG.replace("digits", "other"))).json().get("warnings") is None
+
+
 async def test_an_idempotency_key_makes_one_experiment(world: World) -> None:
     headers = {"Idempotency-Key": "once"}
     responses = await asyncio.gather(*(world.submit(**headers) for _ in range(4)))

@@ -77,6 +77,8 @@ class Draft(NamedTuple):
     workspace: str = ""
     """Empty: it names none."""
     problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    """Sentences on values that YAML 1.1 reads otherwise."""
 
 
 class Merged(NamedTuple):
@@ -120,13 +122,15 @@ class Reader:
         config = ExperimentConfig.from_json(json.dumps(told["config"]))
         return Merged(config, told["paths"], [Value(*item) for item in told["values"]])
 
-    async def part(self, text: bytes, user: str) -> dict[str, Any]:
-        """A part of a configuration, as plain data. Raises ConfigError and ReaderBusy."""
+    async def part(self, text: bytes, user: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """A part of a configuration, as plain data, and sentences on values that YAML 1.1 reads otherwise. Raises ConfigError and
+        ReaderBusy."""
         kind, body = await self._config(PART, text, user)
-        told: dict[str, Any] = json.loads(body)
+        told = json.loads(body)
         if kind == CONFIG_REFUSED:
             raise ConfigError(_problems(told))
-        return told
+        document, notes = told
+        return document, tuple(notes)
 
     async def _config(self, kind: bytes, body: bytes, user: str) -> tuple[bytes, bytes]:
         try:

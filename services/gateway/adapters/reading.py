@@ -18,11 +18,12 @@ from typing import IO, Any
 
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import load_yaml, parse_config, validated
+from tenuto.schemas.config.yaml_text import differences
 from tenuto.services.gateway.adapters.archives import ContextRefused, judge
 from tenuto.services.gateway.adapters.code_changes import code_changes
 from tenuto.services.gateway.adapters.context_files import NoContext, content, listed
 from tenuto.services.gateway.adapters.merging import check_part, resolved
-from tenuto.services.gateway.policies.layers import TEMPLATE, Layer, canonical
+from tenuto.services.gateway.policies.layers import TEMPLATE, Layer
 
 MEMORY_BYTES_MAX = 1 << 30
 FILES_MAX = 64
@@ -63,7 +64,7 @@ def _answer(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
         if kind == LAYERED:
             return DONE, _json(_layered(**json.loads(body)))
         if kind == PART:
-            return DONE, canonical(check_part(load_yaml(body))).encode()
+            return DONE, _json([check_part(load_yaml(body)), _notes(body)])
         if kind == ARCHIVE:
             return DONE, _json(sorted(judge(Path(body.decode()))))
         if kind == CHANGES:
@@ -88,19 +89,24 @@ def _answer(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
 
 
 def _config(text: bytes) -> tuple[bytes, bytes]:
-    """Also tells, before a configuration and with a refusal, which template and workspace it names: with what these say, a
-    refused one may be right."""
+    """Also tells, before a configuration and with a refusal, which template and workspace it names, as with what these say a
+    refused one may be right, and where other readers of YAML take a value for something else."""
     document = load_yaml(text)
     if not isinstance(document, dict):
         return DONE, parse_config(text).to_json()  # which refuses it
     resources = document.get("resources")
     workspace = resources.get("workspace") if isinstance(resources, dict) else None
     names = {"template": document.get(TEMPLATE), "workspace": workspace}
-    named = {name: value for name, value in names.items() if isinstance(value, str)}
+    named: dict[str, Any] = {name: value for name, value in names.items() if isinstance(value, str)}
+    named["notes"] = _notes(text)
     try:
         return DONE, _json(named) + b"\n" + validated(document).to_json()
     except ConfigError as error:
         return CONFIG_REFUSED, _json({"problems": _problems(error), "named": named})
+
+
+def _notes(text: bytes) -> list[str]:
+    return list(map(str, differences(text)))
 
 
 def _layered(text: str, layers: list[dict[str, Any]], said: list[str] | None) -> dict[str, Any]:

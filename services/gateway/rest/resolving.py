@@ -26,6 +26,8 @@ class Resolution:
     sent_hash: str
     values: Sequence[Value] = ()
     """All of them, where they were asked for."""
+    notes: tuple[str, ...] = ()
+    """Sentences on values of what was sent that YAML 1.1 reads otherwise."""
 
 
 async def resolve(gateway: Gateway, text: bytes, said: Sequence[str] | None = None) -> Resolution:
@@ -39,7 +41,7 @@ async def resolve(gateway: Gateway, text: bytes, said: Sequence[str] | None = No
         raise ConfigError(draft.problems)
     if not layers and said is None:
         assert draft.config is not None
-        return Resolution(draft.config, (), sent_hash)
+        return Resolution(draft.config, (), sent_hash, notes=tuple(draft.notes))
     merged = await gateway.reader.layered(text, layers, said, asking())
     recorded = tuple(
         ConfigLayer(
@@ -53,7 +55,7 @@ async def resolve(gateway: Gateway, text: bytes, said: Sequence[str] | None = No
         )
         for found, (count, paths) in zip(layers, merged.paths, strict=True)
     )
-    return Resolution(merged.config, recorded, sent_hash, merged.values)
+    return Resolution(merged.config, recorded, sent_hash, merged.values, tuple(draft.notes))
 
 
 def _under(gateway: Gateway, draft: Draft) -> list[Layer]:

@@ -32,6 +32,8 @@ class TemplateView(Model):
     digest: str
     """SHA-256 (hex) of what it says."""
     size_bytes: int
+    warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Of what was sent now: sentences on what may not be what was meant. Absent: there are none."""
 
 
 class TemplateDetail(TemplateView):

@@ -102,7 +102,7 @@ def create(
         print_json(answer)
     else:
         say(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
-        tell_plan(answer)
+        tell_plan(answer, text)
         note_if_too_large(rest, parsed.resources)
     if kind is not None:
         assert searcher is not None

@@ -67,11 +67,17 @@ def read_merged(context: typer.Context, path: Path, text: bytes, said: Sequence[
     return ExperimentConfig.model_validate(view["config"])
 
 
-def tell_plan(answer: Mapping[str, Any]) -> None:
-    """What the search of a new experiment does, and what is doubtful about it, as the cluster answered."""
+def tell_plan(answer: Mapping[str, Any], text: bytes = b"") -> None:
+    """What the search of a new experiment does, and what is doubtful about it, as the cluster answered. `text`: of a file that
+    was sent, of whose YAML was told when it was read."""
+    from tenuto.schemas.config.yaml_text import differences
+
+    told = frozenset(map(str, differences(text)))
     if answer.get("rungs"):
         say(f"rungs: {answer['rungs']}", flush=True)
     for warning in answer.get("warnings", ()):
+        if warning in told:
+            continue
         say(f"warning: {warning}", file=sys.stderr, flush=True)
 
 

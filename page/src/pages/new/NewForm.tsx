@@ -4,6 +4,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { Refused } from '../../api/client'
+import type { PreviewView } from '../../api/openapi'
 import { newKey, preview, submit, templates, workspaces } from '../../api/submitting'
 import { configsOf } from '../../lib/chosen'
 import type { Marked, Tree } from '../../lib/configText'
@@ -90,6 +91,7 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
         onChange={change}
       />
       <Problems text={text} problems={problems} />
+      {settled === text && problems.length === 0 && <Told preview={judged.data} />}
       {(alone || forbidden) && (
         <Alert color="red" role="alert">
           {alone || forbidden}
@@ -111,6 +113,20 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
         </Button>
       </Group>
     </Stack>
+  )
+}
+
+/** What the search will do, and what is allowed and may not be what was meant. */
+function Told({ preview: found }: { preview: PreviewView | undefined }) {
+  return (
+    <>
+      {found?.rungs && <Text size="sm">Rungs: {found.rungs}</Text>}
+      {found?.warnings?.map((one) => (
+        <Text key={one} size="sm" c="orange.8" role="status">
+          {one}
+        </Text>
+      ))}
+    </>
   )
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -111,7 +111,7 @@ async def submit(
             layers=resolved.layers,
             sent_hash=resolved.sent_hash,
         )
-        return await submitted(door, command)
+        return await submitted(door, command, resolved.notes)
 
 
 @router.get("/experiments", response_model=list[ExperimentView])
@@ -239,8 +239,9 @@ async def _of(door: Gateway, experiment_id: int, rows: Any, headers: Mapping[str
     return answer(rows, headers=headers)
 
 
-async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
-    """The recorded experiment, submitted now or earlier with the same key. Raises DoorError if that was another experiment."""
+async def submitted(door: Gateway, command: SubmitExperiment, notes: Sequence[str] = ()) -> Response:
+    """The recorded experiment, submitted now or earlier with the same key. `notes`: sentences on what was sent. Raises DoorError
+    if that was another experiment."""
     stored = await stored_bytes(door, command.config.resources.workspace)
     [event] = await door.carry_out(replace(command, stored_bytes=stored))
     data = event.data
@@ -254,7 +255,7 @@ async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
             "parent; use a new key for a new experiment.",
             "Idempotency-Key",
         )
-    doubts = tuple(rungs.doubts(data.config))
+    doubts = (*notes, *rungs.doubts(data.config))
     return answer(Submitted(id=data.experiment_id, position=event.position, rungs=rungs.told(data.config), warnings=doubts), 201)
 
 

@@ -93,9 +93,9 @@ async def show_defaults(door: Door, workspace: WorkspaceName) -> Response:
 
 @router.put("/workspaces/{workspace}/defaults", response_model=TemplateView)
 async def put_defaults(door: Door, workspace: WorkspaceName, body: TemplateBody) -> Response:
-    config = await door.reader.part(body.config.encode(), asking())
+    config, notes = await door.reader.part(body.config.encode(), asking())
     await door.carry_out(SetDefaults(**asked(door), workspace=workspace, config=config))
-    return answer(_view(workspace, "", door.loop.state.templates.find(workspace, "") or _NEVER))
+    return answer(_view(workspace, "", door.loop.state.templates.find(workspace, "") or _NEVER, notes))
 
 
 @router.delete("/workspaces/{workspace}/defaults", response_model=RightsChanged)
@@ -121,7 +121,7 @@ async def preview(door: Door, body: PreviewBody) -> Response:
         values=tuple(_value(item, found) for item in found.values),
         wall_hours_max=_wall_hours_max(door, found.config.resources),
         rungs=rungs.told(found.config),
-        warnings=tuple(rungs.doubts(found.config)),
+        warnings=(*found.notes, *rungs.doubts(found.config)),
         refused=refused,
     )
     return answer(view)
@@ -146,9 +146,14 @@ def _value(item: Value, found: Resolution) -> ValueView:
 _NEVER = Template(0, "", "{}")
 
 
-def _view(workspace: str, name: str, found: Template) -> TemplateView:
+def _view(workspace: str, name: str, found: Template, warnings: tuple[str, ...] = ()) -> TemplateView:
     return TemplateView(
-        name=name, workspace=workspace or None, version=found.version, digest=found.digest, size_bytes=len(found.text)
+        name=name,
+        workspace=workspace or None,
+        version=found.version,
+        digest=found.digest,
+        size_bytes=len(found.text),
+        warnings=warnings,
     )
 
 
@@ -161,12 +166,12 @@ async def _show(door: Gateway, workspace: str, name: str) -> Response:
 
 
 async def _put(door: Gateway, workspace: str | None, name: str, body: TemplateBody) -> Response:
-    config = await door.reader.part(body.config.encode(), asking())
+    config, notes = await door.reader.part(body.config.encode(), asking())
     await door.carry_out(SetTemplate(**asked(door), name=name, workspace=workspace, config=config))
     found = door.loop.state.templates.find(workspace or "", name)
     if found is None:  # somebody removed it meanwhile
         raise no_template(workspace or "", name)
-    return answer(_view(workspace or "", name, found))
+    return answer(_view(workspace or "", name, found, notes))
 
 
 async def _record(door: Gateway, command: AccessCommand) -> Response:
