@@ -206,6 +206,15 @@ class Outlived(AtRung, Scored):
         )
 
 
+@rule(ExperimentCompleted.TYPE, "nothing_reported")
+@dataclass(frozen=True, kw_only=True)
+class NothingReported(Numbers):
+    """The only trial's script never called the API."""
+
+    def sentence(self, about: Data) -> str:
+        return "The trial's script ended by itself, without an error. It called no API, so no metric or checkpoint is recorded."
+
+
 @rule(ExperimentCompleted.TYPE, "search_over")
 @dataclass(frozen=True, kw_only=True)
 class SearchOver(Scored):

@@ -84,6 +84,20 @@ def test_a_program_that_ends_by_itself_with_any_code_has_failed_after_two_runs(
     assert "the same error twice without progress" in trial["error"].partition("\n")[0]
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_script_that_calls_no_api_is_complete(cluster: LiveCluster, tmp_path: Path, slots: int) -> None:
+    (tmp_path / "config.yaml").write_text(BARE.format(code=0, slots=slots))
+    (tmp_path / "train.py").write_text("print('it trains')\n")
+    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
+    cluster.cli("exp", "wait", str(experiment))
+    view = cluster.json("exp", "describe", str(experiment))
+    assert (view["state"], view["trials"], view["best_trial_id"]) == ("completed", {"completed": 1}, None)
+    [trial] = view["trial_list"]
+    assert (trial["failures"], trial["allocations"]) == (0, 1)
+    assert "train.py ended without calling tenuto.init()" in trial["reason"]
+    cluster.cli("exp", "replay", str(experiment), "--verify")
+
+
 def check_deletion(cluster: LiveCluster, experiment: int) -> None:
     """Nothing is left of it outside of the record, and the record tells of it."""
     shared = cluster.directory / "shared"

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
+from tenuto.schemas.reports import TrainingEndedReport
 from tests.support.agent_stand_in import WorkerBench
 from tests.support.core_api_scripts import SCRIPTS, config, fail, script
-from tests.support.reactions import stop_at
+from tests.support.reactions import stop_at, stop_ended
 from tests.support.warm_starts import WarmProcess
+
+COMPARING = {"name": "random", "metric": "total", "max_trials": 2, "max_length": {"epochs": 5}}
 
 
 @pytest.fixture
@@ -23,14 +26,37 @@ def trial(tmp_path: Path) -> Iterator[WorkerBench]:
 def test_a_script_without_init_is_told_so_at_once(tmp_path: Path) -> None:
     """And not when it ends, which may be hours later: this one waits for its end to be allowed."""
     text = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.01)\n"
-    with script(tmp_path, text) as bench:
+    with script(tmp_path, text, searcher=COMPARING) as bench:
         agent = bench.agent(1)
         run = bench.start(agent, GO=str(tmp_path / "go"))
         run.wait_output("mentions tenuto, and before train.py calls tenuto.init()")
         assert run.process.poll() is None
         (tmp_path / "go").touch()
         assert run.wait() == EXIT_CODE_WILL_REPEAT, "it would end so again, after as many hours"
-        assert "ended without calling tenuto.init()" in agent.error_file.read_text()
+        told = agent.error_file.read_text()
+        assert (
+            "ended without calling tenuto.init(), so nothing of it could be recorded, and random has nothing to compare" in told
+        )
+
+
+def test_a_script_that_calls_nothing_is_complete_where_no_trials_are_compared(tmp_path: Path) -> None:
+    with script(tmp_path, "print('trained')\n") as bench:
+        agent = bench.agent(5)
+        agent.react = stop_ended
+        run = bench.start(agent)
+        assert run.wait() == 0, run.output()
+        assert [type(report) for report in agent.reports] == [TrainingEndedReport]
+        assert agent.endings == ["finished"]
+        assert "the trial is complete, and no metric and no checkpoint is recorded" in run.output()
+
+
+@pytest.mark.parametrize("text", ["raise ValueError('odd')\n", "import sys\nsys.exit(3)\n", "import os\nos._exit(0)\n"])
+def test_one_that_ends_otherwise_is_not(tmp_path: Path, text: str) -> None:
+    with script(tmp_path, text) as bench:
+        agent = bench.agent(5)
+        agent.react = stop_ended
+        bench.start(agent).wait()
+        assert (agent.reports, agent.endings in ([], ["failed"])) == ([], True)
 
 
 @pytest.mark.parametrize("code", [0, 80, 82, 137])
@@ -47,7 +73,6 @@ def test_a_script_that_ends_its_process_tells_nothing_whatever_the_code(tmp_path
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x = 1\n", "train.py ended without calling tenuto.init(), so nothing of it could be recorded"),
         (
             "import tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\nrun.report_training(7, {'loss': 1})\n",
             "train.py ended at step 7 of 20, without a validation: the search waits for 'total'.",
@@ -84,7 +109,7 @@ def test_a_script_that_ends_its_process_tells_nothing_whatever_the_code(tmp_path
 )
 def test_what_a_user_sees(tmp_path: Path, text: str, expected: str) -> None:
     with script(tmp_path, text) as trial:
-        code = EXIT_CODE_WILL_REPEAT if any(words in expected for words in ("SyntaxError", "without calling")) else 1
+        code = EXIT_CODE_WILL_REPEAT if "SyntaxError" in expected else 1
         assert fail(trial, trial.agent(2), code=code).splitlines()[0].startswith(expected)
 
 

@@ -13,7 +13,7 @@ from tenuto.cli.from_determined import convert
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
-from tests.support.reactions import stop_at
+from tests.support.reactions import stop_at, stop_ended
 from tests.support.warm_starts import KERAS
 from tests.support.worker_run import WorkerRun
 
@@ -137,9 +137,18 @@ def test_an_error_where_the_trial_is_made_is_the_one_that_is_told(
     assert "_started" not in error
 
 
-def test_a_script_that_calls_nothing_is_not_run_again(benches: list[WorkerBench], tmp_path: Path) -> None:
+def test_a_script_that_calls_nothing_is_complete_for_single_and_run_once_for_a_search(
+    benches: list[WorkerBench], tmp_path: Path
+) -> None:
+    for name in ("single", "random"):
+        (tmp_path / name).mkdir()
     searcher = {"name": "single", "metric": "records"}
-    trial = bench(benches, tmp_path, entrypoint="python3 silent.py", searcher=searcher)
+    trial = bench(benches, tmp_path / "single", entrypoint="python3 silent.py", searcher=searcher)
+    agent = trial.agent(1)
+    agent.react = stop_ended
+    done(trial, agent)
+    comparing = {"name": "random", "metric": "records", "max_trials": 2, "max_length": {"batches": 1}}
+    trial = bench(benches, tmp_path / "random", entrypoint="python3 silent.py", searcher=comparing)
     agent = trial.agent(1)
     done(trial, agent, EXIT_CODE_WILL_REPEAT)
     assert "silent.py ended without calling tenuto.init()" in agent.error_file.read_text()

@@ -16,7 +16,7 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import TrialFailed
+from tenuto.schemas.events.trial import TrainingEnded, TrialFailed
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.decide import DECISIONS_MAX
 from tenuto.services.searcher.methods import UnknownRules, method_for
@@ -275,3 +275,16 @@ def test_two_experiments_do_not_touch_each_other() -> None:
         "2",
         "1",
     ]
+
+
+def test_a_script_that_calls_no_api_completes_the_search_of_one_trial() -> None:
+    search = Search(name="single")
+    assert search.words() == "ExperimentStarted +1"
+    search.say(TrainingEnded(trial_id="1-1", allocation_id="1-1-1", batches=0, length=0, said="train.py ended"))
+    [stopped] = search.decided
+    assert isinstance(stopped, TrialStopped)
+    assert (stopped.outcome, stopped.reason.rule) == ("completed", "ended_by_itself")
+    assert search.finish(1) == "ExperimentCompleted"
+    [over] = search.decided
+    assert isinstance(over, ExperimentCompleted)
+    assert (over.best_trial_id, over.best_metric, over.reason.rule) == (None, None, "nothing_reported")

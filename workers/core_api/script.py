@@ -11,6 +11,7 @@ from pathlib import Path
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config.entrypoint import Script
 from tenuto.workers.core_api.session import Session, say, set_current
+from tenuto.workers.harness.early_end import ended_report
 from tenuto.workers.harness.errors import UserError, WillRepeat
 
 INIT_SECONDS_USUAL = 60.0
@@ -106,10 +107,7 @@ def _verdict(script: Script, session: Session) -> Action:
             session.gang.send({"op": "done"})  # what the others agree on from now on does not wait for it
             return "stop"
     if run is None:
-        raise WillRepeat(
-            f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded; wrap its training in "
-            "`with tenuto.init() as run:`."
-        )
+        return _over_alone(script, session)
     directive = box.current
     if not directive.leave and run.validated_at is None:
         target = run.target_steps()
@@ -126,4 +124,24 @@ def _verdict(script: Script, session: Session) -> Action:
         if not directive.leave:
             say(f"the search asks for more: {script.name} starts again from its last checkpoint")
             return "preempt"
+    return directive.action
+
+
+def _over_alone(script: Script, session: Session) -> Action:
+    """The action by which a script ends that never called the API. Where no trials are compared it has done what it was to do,
+    as it ended without an error. Raises WillRepeat where they are."""
+    assignment = session.assignment
+    method = assignment.config.searcher.name
+    if method != "single":
+        raise WillRepeat(
+            f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded, and {method} has nothing to"
+            " compare; wrap its training in `with tenuto.init() as run:`, or use searcher.name: single."
+        )
+    said = f"{script.name} ended without calling tenuto.init()"
+    say(f"{said}: the trial is complete, and no metric and no checkpoint is recorded")
+    session.reports.report("tracker", ended_report(assignment, 0, 0, said))
+    session.reports.flush()
+    directive = session.box.current
+    while not directive.leave:
+        directive = session.box.wait_change(directive)
     return directive.action

@@ -12,7 +12,7 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
-from tenuto.schemas.reports import ValidationReport, never_reported
+from tenuto.schemas.reports import TrainingEndedReport, ValidationReport, never_reported
 from tenuto.workers.core_api.local_record import Body, RunDescription, checkpoints_of, read_lines, read_run
 from tenuto.workers.core_api.local_session import SCRIPT_ENDS, lock, open_record
 from tenuto.workers.core_api.script import run_script
@@ -147,6 +147,9 @@ def main(record: Path, model_directory: Path) -> int:
     if action != "stop":
         say(_again(record))
         return EXIT_INTERRUPTED
+    if any(isinstance(line.body, TrainingEndedReport) and not line.body.batches for line in read_lines(record)):
+        say("the run is over; it reported nothing that could be imported into a cluster")
+        return 0
     if found := unreported(record):
         say(f"the trial failed: {found}")
         return EXIT_FAILED

@@ -129,7 +129,7 @@ def _objectives(experiment: Experiment, trial: Trial, scores: tuple[float, ...] 
     return {} if scores is None else {"objectives": experiment.objectives.set(trial.number, scores)}
 
 
-def training_ended(experiment: Experiment, trial: Trial, _: TrainingEnded) -> Experiment:
+def training_ended(experiment: Experiment, trial: Trial, data: TrainingEnded) -> Experiment:
     """The trial trains no further: its last validation counts at its rung, as if it had been reached."""
     if trial.status == "paused":  # it is compared there already
         rungs, index = _left(experiment, trial), trial.rung
@@ -148,7 +148,8 @@ def training_ended(experiment: Experiment, trial: Trial, _: TrainingEnded) -> Ex
     if ended.key is not None:
         rungs = (*rungs[: ended.rung], rungs[ended.rung].end(ended.key), *rungs[ended.rung + 1 :])
     scores = None if last is None else last.scores
-    return experiment.with_trial(trial, ended, rungs=rungs, **_objectives(experiment, trial, scores))
+    silent = last is None and not data.batches and experiment.settings.name == "single"
+    return experiment.with_trial(trial, ended, rungs=rungs, silent=silent, **_objectives(experiment, trial, scores))
 
 
 def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple[tuple[int, float], ...]:

@@ -8,7 +8,15 @@ from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import TrainingEnded, TrialFailed, ValidationReported
 from tenuto.schemas.reports import never_reported
-from tenuto.schemas.sentences.ends import Canceled, EndedByItself, Failed, InvalidHyperparameters, Outlived, SearchOver
+from tenuto.schemas.sentences.ends import (
+    Canceled,
+    EndedByItself,
+    Failed,
+    InvalidHyperparameters,
+    NothingReported,
+    Outlived,
+    SearchOver,
+)
 from tenuto.services.searcher.methods.custom import ended
 from tenuto.services.searcher.methods.reasons import at_rung, metric_value, scored
 from tenuto.services.searcher.state import Experiment, Trial
@@ -114,6 +122,10 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
             experiment_id=experiment.id,
             error=f"All {count:,} trials failed or were refused by the model code. The last error was: {experiment.last_error}",
             trials=count,
+        )
+    if experiment.silent and not experiment.metric_seen:
+        return ExperimentCompleted(
+            experiment_id=experiment.id, best_trial_id=None, best_metric=None, trials=count, reason=NothingReported().reason()
         )
     if not experiment.metric_seen:
         error = never_reported(experiment.metric, experiment.metric_names)

@@ -174,6 +174,8 @@ class Experiment:
     """custom: by trial number, trials that are to go on and wait for a free place."""
     ending: str | None = None
     """custom: set when the class ended the search; the error, or nothing where it is complete."""
+    silent: bool = False
+    """single: the trial's script ended by itself, and had never called the API."""
 
     @property
     def metric(self) -> str:

@@ -147,6 +147,11 @@ class _Rehearsal:
         from tenuto.workers.local.terminal import shown
 
         found = _validations(self.first)
+        if not found and _ended_alone(self.first):
+            self.findings.note(
+                "it calls no API: its trial is complete when it ends, and no metric and no checkpoint is recorded."
+            )
+            return
         if not found:
             self.findings.problem("it never validates: the search waits for its metric.")
             return
@@ -162,6 +167,9 @@ class _Rehearsal:
         from tenuto.workers.core_api.local_record import checkpoints_of
 
         saved = list({report.batches: report for report in reversed(checkpoints_of(self.first))}.values())[::-1]
+        if not saved and _ended_alone(self.first):
+            self.findings.note("it saves no checkpoint: after any interruption it begins again.")
+            return []
         if not saved:
             self.findings.problem("it saves no checkpoint: after any interruption the trial begins again.")
             return []
@@ -276,3 +284,11 @@ def _validations(record: Path) -> list[ValidationReport]:
     from tenuto.workers.core_api.local_record import read_lines
 
     return [line.body for line in read_lines(record) if isinstance(line.body, ValidationReport)]
+
+
+def _ended_alone(record: Path) -> bool:
+    """True if the script ended without an error and never called the API."""
+    from tenuto.schemas.reports import TrainingEndedReport
+    from tenuto.workers.core_api.local_record import read_lines
+
+    return any(isinstance(line.body, TrainingEndedReport) and not line.body.batches for line in read_lines(record))
