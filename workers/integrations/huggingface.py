@@ -161,9 +161,10 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             self._end()
             self._advance(self._target)
 
-    def _stopped(self, control: TrainerControl) -> bool:
-        """True if a callback of the user's has stopped the training."""
-        return bool(control.should_training_stop) and not self._over and not self._leaving
+    def _stopped(self, state: TrainerState, control: TrainerControl) -> bool:
+        """True if a callback of the user's has stopped the training. At its full length the Trainer itself does."""
+        asked = bool(control.should_training_stop) and state.global_step < state.max_steps
+        return asked and not self._over and not self._leaving
 
     def _end(self) -> None:
         found: Any = getattr(self._trainer.callback_handler, "callbacks", ())
@@ -228,7 +229,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
 
     def _complete(self, state: TrainerState, control: TrainerControl) -> None:
         """What the user's callbacks stop here is evaluated and saved."""
-        if self._stopped(control):
+        if self._stopped(state, control):
             control.should_evaluate = control.should_evaluate or self._run.validated_at != state.global_step
             control.should_save = control.should_save or self._saved_at != state.global_step
 
@@ -264,7 +265,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         if self._mute:
             return
         self._held = _numbers(metrics)
-        control.should_save = control.should_save or self._stopped(control)
+        control.should_save = control.should_save or self._stopped(state, control)
         if self._randomness is not None:
             seeds.restore_random_state(self._randomness)
             self._randomness = None
@@ -293,7 +294,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             shutil.rmtree(source, ignore_errors=True)
         self._saved_at = steps
         self._report_held(steps)
-        if self._stopped(control):
+        if self._stopped(state, control):
             self._end()
         elif steps >= self._target and not self._leaving and not self._advance(steps):
             control.should_training_stop = True
