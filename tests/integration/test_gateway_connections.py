@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tenuto.cli import cluster
 from tenuto.kernel.http_connections import CONNECTIONS_MAX
 from tenuto.services.gateway.rest import at_once
+from tenuto.services.gateway.rest.connections import DoorProtocol
 from tests.support.gateway_world import World, gateway_world
 from tests.support.waiting import SECONDS_MAX
 
@@ -65,6 +67,46 @@ async def asked(http: httpx.AsyncClient) -> list[float]:
         assert (await http.get("/api/v1/user")).status_code == 200
         found.append(time.perf_counter() - began)
     return sorted(found)
+
+
+async def test_what_is_held_and_what_gave_way_is_in_the_status(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(DoorProtocol, "gave_way", 0)
+    monkeypatch.setattr(DoorProtocol, "connections_max", 20)
+    token = (await world.http.post("/api/v1/users", json={"name": "ada"})).json()["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(base_url=world.http.base_url, headers=headers) as ada,
+        ada.stream("GET", "/api/v1/events/stream") as following,
+    ):
+        assert following.status_code == 200
+        async with held(world.service.port, 30):
+            door = (await world.get("/status"))["door"]
+        assert door["requests"] == [
+            {"whose": "the address 127.0.0.1", "under_way": sum(half.startswith(b"POST") for half in HALVES) * 10},
+            {"whose": "ada", "under_way": 1},
+        ]
+        assert (door["connections_max"], door["requests_max"], door["turned_away"]) == (20, at_once.REQUESTS_AT_ONCE_MAX, 0)
+        assert door["gave_way"] >= 10
+        assert door["connections"] <= 21
+        own = (await ada.get("/api/v1/status")).json()["door"]["requests"]
+        assert own == [{"whose": "ada", "under_way": 2}], "this question, too"
+        other = (await world.http.post("/api/v1/users", json={"name": "eve"})).json()["token"]
+        eve = await ada.get("/api/v1/status", headers={"Authorization": f"Bearer {other}"})
+        assert eve.json()["door"]["requests"] == [{"whose": "eve", "under_way": 1}]
+    assert "a request failed" not in caplog.text, "half a request is no error of the gateway's"
+
+
+def test_the_line_of_the_command() -> None:
+    door = {"connections": 40, "connections_max": 900, "gave_way": 0, "turned_away": 0, "requests_max": 200, "requests": []}
+    assert cluster._door(door) == "REST: 40 of 900 connections"
+    busy = [{"whose": "ada", "under_way": 199}, {"whose": "eve", "under_way": 2}]
+    assert cluster._door({**door, "gave_way": 7, "turned_away": 1, "requests": busy}) == (
+        "REST: 40 of 900 connections, requests under way: ada 199 (at most 200 each), 7 connections gave way to others, "
+        "1 were turned away"
+    )
+    assert cluster._door(None) == ""
 
 
 async def test_another_address_is_answered_whatever_one_holds(world: World, record_property: Any) -> None:

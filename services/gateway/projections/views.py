@@ -1,7 +1,5 @@
-"""Bodies of responses in the REST interface. Times end in `_us`: microseconds since 1970-01-01 UTC.
-
-NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", as everywhere in Tenuto's JSON.
-"""
+"""Bodies of responses in the REST interface. Times end in `_us`: microseconds since 1970-01-01 UTC. NaN and infinities are the
+strings "NaN", "Infinity" and "-Infinity", as everywhere in Tenuto's JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.trial import CheckpointFile
 from tenuto.schemas.record import ConfigLayer
-from tenuto.services.gateway.projections.worker_views import SilentTrialView, StragglerView
+from tenuto.services.gateway.projections.worker_views import DoorView, SilentTrialView, StragglerView
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled", "unmanaged"]
 """`unmanaged`: its trials are runs of programs that Tenuto did not start; it has no search, no configuration and no end."""
@@ -348,3 +346,4 @@ class StatusView(Model):
     slots_used: int
     context_bytes_max: int = 0
     """Longest packed model directory that a submission may bring."""
+    door: DoorView | None = None

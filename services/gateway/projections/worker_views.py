@@ -42,6 +42,27 @@ class WorkersView(Model):
     """Since then."""
 
 
+class RequestsView(Model):
+    whose: str
+    """A user, or an address where no user is known."""
+    under_way: int
+
+
+class DoorView(Model):
+    """Connections and requests of the REST interface, in the process that answers. What it counts begins anew with it."""
+
+    connections: int
+    connections_max: int
+    gave_way: int
+    """Connections that waited for their client, and were closed to make room for others."""
+    turned_away: int
+    """Connections for which there was no room, as all had requests under way."""
+    requests_max: int
+    """Most requests that one user, or one address, may have under way."""
+    requests: tuple[RequestsView, ...]
+    """Those who have any under way, the most first, twenty at most: your own, and of others where you may do everything."""
+
+
 class SilentTrialView(Model):
     trial_id: str
     silent_seconds: float

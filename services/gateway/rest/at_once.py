@@ -24,8 +24,9 @@ UNREAD_BYTES_FREE = 64 << 10
 class AtOnce:
     """Requests under way, by whose they are: they hold connections, which others need, too."""
 
-    def __init__(self) -> None:
-        self._held: Counter[str] = Counter()
+    def __init__(self, held: Counter[str]) -> None:
+        """`held`: number of requests by holder, which `tenuto status` shows."""
+        self._held = held
 
     @contextlib.contextmanager
     def held(self, whose: str) -> Iterator[None]:

@@ -12,6 +12,10 @@ from tenuto.services.gateway.rest.problems import MEDIA_TYPE, problem
 class DoorProtocol(BoundedProtocol):
     open: ClassVar[int] = 0
     """Connections of this process."""
+    gave_way: ClassVar[int] = 0
+    """Since its start: connections that were closed to make room for others."""
+    turned_away: ClassVar[int] = 0
+    """Since its start: connections for which there was no room."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         DoorProtocol.open += 1
@@ -20,6 +24,13 @@ class DoorProtocol(BoundedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         DoorProtocol.open -= 1
         super().connection_lost(exc)
+
+    def made_room(self) -> None:
+        DoorProtocol.gave_way += 1
+
+    def turn_away(self) -> None:
+        DoorProtocol.turned_away += 1
+        super().turn_away()
 
     def unreadable(self, message: str) -> tuple[str, bytes]:
         """As every error of the door."""

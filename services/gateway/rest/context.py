@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -119,6 +120,8 @@ class Gateway:
     token_uses: TokenUses
     sso: Sso | None
     """None: there is no provider of identities."""
+    requests: Counter[str] = field(default_factory=Counter, kw_only=True)
+    """Under way, by whose they are; see `at_once.py`."""
     throttle: Throttle = field(default_factory=Throttle, kw_only=True)
     """Of guesses at passwords."""
     join_throttle: Throttle = field(default_factory=Throttle, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.database_away import DATABASE_AWAY
@@ -183,6 +184,11 @@ async def _http(_: Request, error: Exception) -> Response:
     return error_response(code, message, headers=error.headers)
 
 
+async def _client_gone(_: Request, error: Exception) -> Response:
+    """Nobody reads it, and nothing failed here: a stranger could fill the log with it."""
+    return error_response("invalid", "The client went away before its request was whole.")
+
+
 async def _internal(_: Request, error: Exception) -> Response:
     logger.error("a request failed", exc_info=error)
     return error_response("internal", f"Tenuto failed on this ({type(error).__name__}); the gateway's log says more.")
@@ -191,6 +197,7 @@ async def _internal(_: Request, error: Exception) -> Response:
 def install(app: FastAPI) -> None:
     for kind in DATABASE_ERRORS:
         app.add_exception_handler(kind, _unavailable)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(StoreError, _store)
     app.add_exception_handler(SecretKeyError, _no_secret_key)
     app.add_exception_handler(DoorError, _door_error)

@@ -54,7 +54,7 @@ class Gate:
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
         self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
         self._turns = turns()
-        self._at_once = AtOnce()
+        self._at_once = AtOnce(gateway.requests)
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

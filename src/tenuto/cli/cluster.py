@@ -22,6 +22,8 @@ DOWN_POLL_SECONDS = 0.05
 BACKLOG_SHOWN_MIN = 100
 """Fewer reports of one agent and lane are on their way at any time."""
 BACKLOG_SHOWN_MAX = 20
+REQUESTS_SHOWN_MIN = 50
+"""A quarter of what one user may have under way; a page and some scripts have fewer."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -169,6 +171,8 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             say(
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
             )
+        if told := _door(answer.get("door")):
+            say(told)
         for item in answer.get("webhooks", ()):
             why = f"; its target: {item['answer']}" if item["answer"] else ""
             say(f"webhook {item['name']}: {item['waiting']} notices wait, {item['parked']} are parked{why}")
@@ -181,6 +185,17 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             say(answer["error"])
     if not up or "error" in answer:
         raise typer.Exit(1)
+
+
+def _door(door: dict[str, Any] | None) -> str:
+    """What waits at the REST door, in a line; empty without a door."""
+    if door is None:
+        return ""
+    busy = [f"{item['whose']} {item['under_way']}" for item in door["requests"] if item["under_way"] >= REQUESTS_SHOWN_MIN]
+    told = f"REST: {door['connections']} of {door['connections_max']} connections"
+    told += f", requests under way: {', '.join(busy)} (at most {door['requests_max']} each)" if busy else ""
+    told += f", {door['gave_way']} connections gave way to others" if door["gave_way"] else ""
+    return told + (f", {door['turned_away']} were turned away" if door["turned_away"] else "")
 
 
 def migrate() -> None:

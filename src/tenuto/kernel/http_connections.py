@@ -58,7 +58,11 @@ class BoundedProtocol(H11Protocol):
         if found is None:
             return False
         waiting[found][0].transport.abort()
+        self.made_room()
         return True
+
+    def made_room(self) -> None:
+        """Called when another connection gave way to this one."""
 
     @property
     def waits(self) -> bool:

@@ -20,10 +20,12 @@ from tenuto.services.gateway.projections.views import (
     TamperedView,
     VerifiedView,
 )
-from tenuto.services.gateway.projections.worker_views import AllocationView
+from tenuto.services.gateway.projections.worker_views import AllocationView, DoorView, RequestsView
 from tenuto.services.gateway.rest.anonymous import agents_as_seen, experiments_on
+from tenuto.services.gateway.rest.at_once import REQUESTS_AT_ONCE_MAX
 from tenuto.services.gateway.rest.bodies import VerifyBody
-from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
+from tenuto.services.gateway.rest.connections import DoorProtocol
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.listing import Cursor
 from tenuto.services.gateway.rest.paging import cursor as made
@@ -32,6 +34,8 @@ from tenuto.services.gateway.rest.routes.automations import automation_troubles
 from tenuto.services.gateway.rest.routes.webhooks import troubles
 from tenuto.services.gateway.rest.strict import StrictRoute
 
+REQUESTS_SHOWN_MAX = 20
+"""Holders of requests that the status names: who is near the bound is among the first."""
 router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 BUS_SECONDS_MAX = 2.0
 """For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits: milliseconds, but on a busy
@@ -76,8 +80,23 @@ async def status(door: Door) -> Response:
         "automations": automations,
         "silent_trials": silent,
         "context_bytes_max": door.settings.context_bytes_max,
+        "door": _door_state(door),
     }
     return answer(found.model_copy(update=shown))
+
+
+def _door_state(door: Gateway) -> DoorView:
+    user = asking()
+    all_ = door.loop.state.may_all(user)
+    shown = [(whose, count) for whose, count in door.requests.most_common() if whose and (all_ or whose == user)]
+    return DoorView(
+        connections=DoorProtocol.open,
+        connections_max=DoorProtocol.connections_max,
+        gave_way=DoorProtocol.gave_way,
+        turned_away=DoorProtocol.turned_away,
+        requests_max=REQUESTS_AT_ONCE_MAX,
+        requests=tuple(RequestsView(whose=whose, under_way=count) for whose, count in shown[:REQUESTS_SHOWN_MAX]),
+    )
 
 
 async def _bus_state(door: Door) -> BusState:
