@@ -17,21 +17,18 @@ from tenuto.schemas.envelope import decode_event
 from tenuto.schemas.events.pool import AllocationGranted
 from tests.e2e.test_search_control import ENDED, Search
 from tests.support import browser as browsers
+from tests.support import page_world
 from tests.support.live_cluster import LiveCluster
 from tests.support.page_forms import change_and_kill, go_on, look_closer, submit, zoom
 from tests.support.page_moments import look_at_the_past, look_back
 from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
-from tests.support.page_visits import GIVEN, check_accessible, check_recolored, enter, follow
+from tests.support.page_visits import check_accessible, check_recolored, enter, follow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.real_part(browsers.lack()),
-    pytest.mark.real_part(browsers.lack_of_page(), installable=False),
-]
+pytestmark = page_world.MARKS
+browser = page_world.browser
 ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 2, "max_rungs": 3}
 
 
@@ -39,8 +36,7 @@ ASHA = {"name": "asha", "max_trials": 4, "max_concurrent_trials": 2, "divisor": 
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("page") / "cluster") as cluster:
         for name, admin in (("ada", True), ("bob", False), ("cleo", True), ("dan", False), ("eve", False), ("fay", True)):
-            cluster.client().post("/users", {"name": name, "admin": admin})
-            cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
+            page_world.give_password(cluster, name, admin=admin)
         yield cluster
 
 
@@ -55,12 +51,6 @@ def nothing_left(cluster: LiveCluster) -> Iterator[None]:
 
 def running(cluster: LiveCluster) -> list[int]:
     return [one["id"] for one in items(cluster.client().get("/experiments")) if one["state"] not in ENDED]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsers.browsing() as found:
-        yield found
 
 
 def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:

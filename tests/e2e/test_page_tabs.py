@@ -14,18 +14,15 @@ import pytest
 
 from tests.e2e.test_search_control import Search
 from tests.support import browser as browsers
+from tests.support import page_world
 from tests.support.live_cluster import LiveCluster
-from tests.support.page_visits import GIVEN, check_accessible, enter
+from tests.support.page_visits import check_accessible, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.real_part(browsers.lack()),
-    pytest.mark.real_part(browsers.lack_of_page(), installable=False),
-]
+pytestmark = page_world.MARKS
+browser = page_world.browser
 TABS = 8
 """Two more than the connections that a browser opens to one gateway."""
 REFUSALS = 2
@@ -35,19 +32,8 @@ REFUSALS = 2
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("tabs") / "cluster", warm=False) as cluster:
         for name in ("gil", "hal", "ida", "jon", "kay", "lou"):
-            give_password(cluster, name)
+            page_world.give_password(cluster, name)
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsers.browsing() as found:
-        yield found
-
-
-def give_password(cluster: LiveCluster, name: str) -> None:
-    cluster.client().post("/users", {"name": name, "admin": False})
-    cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
 
 
 @contextmanager

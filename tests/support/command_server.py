@@ -3,18 +3,19 @@ command finds what it would find if it were started alone."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +34,9 @@ AHEAD = (
 """What commands import only when they run, so that `--help` is quick: all that some command of the tests was seen to import,
 without frameworks."""
 TENUTO = Path(sys.executable).with_name("tenuto")
+_ENDS = runpy.run_path(str(Path(__file__).with_name("forked_ends.py")))
+to_its_end: Callable[..., int] = _ENDS["to_its_end"]
+leave: Callable[[int], NoReturn] = _ENDS["leave"]
 
 
 def next_command(door: socket.socket) -> bool:
@@ -84,32 +88,10 @@ def become(request: dict, out: int, err: int) -> None:
     sys.argv = [str(TENUTO), *request["arguments"]]
 
 
-def command_to_its_end() -> int:
-    """Runs what was asked for. Its exit status, as the interpreter gives it."""
+def command() -> None:
     from tenuto.cli.main import main
 
-    try:
-        main()
-    except SystemExit as end:
-        if isinstance(end.code, int):
-            return end.code
-        if end.code is not None:
-            print(end.code, file=sys.stderr)
-        return int(end.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        return 1
-    return 0
-
-
-def leave(status: int) -> NoReturn:
-    """Ends this process after what its threads and its libraries do at the end, without taking apart all that was imported: that
-    takes as long as most commands."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    main()
 
 
 def serve(door: socket.socket) -> None:
@@ -124,7 +106,7 @@ def serve(door: socket.socket) -> None:
     gc.collect()
     gc.freeze()  # forks share the memory of what was imported
     if next_command(door):
-        leave(command_to_its_end())
+        leave(to_its_end(command))
 
 
 if __name__ == "__main__":

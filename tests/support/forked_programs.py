@@ -8,7 +8,6 @@ path. What they start as services (benchmarks/service_process.py) is forked here
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import gc
@@ -21,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +42,10 @@ FORKS_VARIABLE = "BENCH_FORKS"
 """As benchmarks/service_process.py has it."""
 REQUEST_BYTES_MAX = 200_000
 """Arguments and environment of a service: as much as one message of such a socket may hold."""
+
+_ENDS = runpy.run_path(str(Path(__file__).with_name("forked_ends.py")))
+to_its_end: Callable[..., int] = _ENDS["to_its_end"]
+leave: Callable[[int], NoReturn] = _ENDS["leave"]
 
 
 @dataclass(frozen=True)
@@ -188,32 +190,6 @@ def become(arguments: list[str], environment: dict[str, str], cwd: str) -> None:
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).parent))
     runpy.run_path(arguments[0], run_name="__main__")
-
-
-def to_its_end(run: Callable[..., None], *arguments: Any) -> int:
-    """Its exit status, as the interpreter gives it."""
-    try:
-        run(*arguments)
-    except SystemExit as end:
-        if isinstance(end.code, int):
-            return end.code
-        if end.code is not None:
-            print(end.code, file=sys.stderr)
-        return int(end.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        return 1
-    return 0
-
-
-def leave(status: int) -> NoReturn:
-    """Ends this process after what its threads and its libraries do at the end, without taking apart all that was imported: that
-    takes one or two seconds of a processor."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def ended(pid: int, seconds_max: float, leave_seconds_max: float, services: Services) -> dict[str, Any]:

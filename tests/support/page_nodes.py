@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from tests.support import browser as browsers
-from tests.support.page_visits import GIVEN, check_accessible, enter
+from tests.support.page_visits import check_accessible, enter
+from tests.support.page_world import give_password
 
 if TYPE_CHECKING:
     from tests.support.live_cluster import LiveCluster
@@ -25,8 +26,7 @@ def look_at_nodes(cluster: LiveCluster, pool: str, node: str, waiting: int) -> N
 
     url = cluster.client().target.url
     for name, admin in (("ada", True), ("dan", False)):
-        cluster.client().post("/users", {"name": name, "admin": admin})
-        cluster.client().put(f"/users/{name}/password", {"password": GIVEN})
+        give_password(cluster, name, admin=admin)
     with browsers.browsing() as browser:
         with browsers.visiting(browser, url) as page:
             page.goto("/nodes")

@@ -13,8 +13,7 @@ from tenuto.services.tracker.policies import repeating
 
 DEATHS_MAX = 5
 """Restarts after deaths in a row that brought nothing: workers that died by a signal, or a rank that hung. Code that dies each
-time
-(out of memory) must not restart for ever. Where the user's `max_restarts` is more, so many."""
+time (out of memory) must not restart for ever. Where the user's `max_restarts` is more, so many."""
 FRUITLESS_MAX = 100
 """The same for ends of any kind. An agent that is gone, a network that is down or a pool in which others always come first is
 nobody's fault and ends by itself, so a trial outlasts a night of it: with the pauses between restarts (at most five minutes)
