@@ -29,6 +29,8 @@ def test_a_machine_joins_starts_again_without_the_token_and_is_revoked(tmp_path:
     shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared")}
     first, second = (JoinedNode(tmp_path / name, name, **shared) for name in ("m1", "m2"))
     with cluster.listening("127.0.0.2"), stopped_at_end(first, second):
+        port = cluster.state()["url"].rpartition(":")[2]
+        assert f"Other machines reach it at https://127.0.0.2:{port}." in cluster.told_at_start, "the URL is this machine's own"
         made = cluster.json("agent", "token", "--pool", "far", "--uses", "2")
         agent = first.start(made["token"])
         cluster.wait_for(lambda: joined(cluster, "m1"))

@@ -86,6 +86,7 @@ class LiveCluster:
         framework, see COLD."""
         self.directory, self.cpu_slots, self._inside = directory, cpu_slots, inside
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory), **({} if warm else COLD)}
+        self.told_at_start = ""
         self._events: list[Event] = []
         """Events that were read already: an event never changes, and tests ask for all of them again and again."""
 
@@ -108,7 +109,7 @@ class LiveCluster:
     def up(self, *options: str) -> None:
         """Starts the cluster. If that fails, no process of it is left."""
         try:
-            self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options)
+            self.told_at_start = self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options).stderr
         except BaseException:
             self.down()
             raise

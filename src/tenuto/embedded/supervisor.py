@@ -33,7 +33,7 @@ from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.preloaded_parent import END_UNSEEN
-from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
+from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, bracketed, explain
 from tenuto.embedded.starting import Child, Starter
 from tenuto.embedded.worker_account import WorkerRights, separate_workers, tell_of_rights
 from tenuto.kernel.bus_users import BusUsers
@@ -119,6 +119,8 @@ class Supervisor:
             self._keep(self._keep_process(spec))
         self._keep(self._bound_logs())
         await self._wait_ready(port)
+        if self._listen is not None:  # the address that is shown at the end is this machine's own alone
+            self._report(f"Other machines reach it at https://{bracketed(self._listen.host)}:{port}.")
         self._state.ready = True
         self._write()
         return self._state.url
