@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tenuto.services.gateway.rest.page import BUILT
+from tests.support.waiting import SECONDS_MAX
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 60.0
-"""For anything to appear: several times what a crowded machine takes."""
 OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
     "--disable-quic", "--disable-sync",
