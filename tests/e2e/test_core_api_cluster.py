@@ -16,7 +16,7 @@ import pytest
 from tenuto.client.messages import items
 from tenuto.schemas.envelope import Event
 from tests.support import light_digits
-from tests.support.live_cluster import LiveCluster
+from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "core_api"
@@ -126,38 +126,9 @@ def test_a_script_that_ends_too_early_is_told_so(cluster: LiveCluster, tmp_path:
     assert "train.py ended at step 3 of 10, without a validation: the search waits for 'loss'." in " ".join(done.stderr.split())
 
 
-ENDING = """\
-import tenuto
-
-with tenuto.init() as run:
-    number = int(run.trial_id.split("-")[1])
-    done = run.checkpoint.latest.steps if run.checkpoint.latest else 0
-    for operation in run.operations():
-        for step in range(done + 1, operation.steps + 1):
-            run.report_training(step, {"training loss": 1.0})
-            if step in (1, operation.steps):
-                with run.checkpoint.save(step) as directory:
-                    (directory / "step.txt").write_text(str(step))
-                run.report_validation(step, {"loss": number / step})
-            if number % 2 and step == 3:
-                run.end_training(f"trial {number} has had enough")
-                break
-        done = operation.steps
-"""
-ENDING_CONFIG = """\
-name: some end by themselves
-entrypoint: train.py
-max_restarts: 0
-searcher: {name: asha, metric: loss, max_length: {batches: 8}, max_trials: 4, max_concurrent_trials: 4, divisor: 2, max_rungs: 2}
-"""
-
-
-def test_trials_that_end_by_themselves_are_completed_and_leave_their_places_to_others(
-    cluster: LiveCluster, tmp_path: Path
-) -> None:
-    (tmp_path / "config.yaml").write_text(ENDING_CONFIG)
-    (tmp_path / "train.py").write_text(ENDING)
-    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
+def test_trials_that_end_by_themselves_are_completed_and_leave_their_places_to_others(cluster: LiveCluster) -> None:
+    model = ROOT / "tests" / "support" / "scripts" / "ends_early"
+    experiment = cluster.json("exp", "create", model / "config.yaml", model)["id"]
     cluster.cli("exp", "wait", str(experiment))
     trials = {trial["number"]: trial for trial in cluster.json("exp", "describe", str(experiment))["trial_list"]}
     assert {number: (trial["state"], trial["length"]) for number, trial in trials.items()} == {
