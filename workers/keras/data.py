@@ -43,7 +43,7 @@ def training_batches(
     if dataset is not None and isinstance(data, dataset):
         from tenuto.workers.keras.tf_data import DatasetBatches
 
-        return DatasetBatches(data, build, seed, epoch_batches)
+        return DatasetBatches(data, build, seed, epoch_batches, note)
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetBatches(data, build, seed, shuffle, note)
     loader = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)

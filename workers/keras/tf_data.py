@@ -11,11 +11,13 @@ of a pass changes) begin each pass seeded from it, too.
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tenuto.workers.harness.errors import UserError
@@ -29,13 +31,26 @@ ITERATOR_BYTES_MAX = 32 << 20
 """Most bytes of a saved iterator: writing more at each checkpoint would cost more than reading an epoch again when a trial
 resumes."""
 _NAME = "iterator"
+DRAWS_FROM_ALL = (
+    "functions of the tf.data pipeline of {build} (numpy_function, py_function, from_generator) draw from {names}, in threads "
+    "that read ahead of the training, which draws from it, too; let them draw from a generator of the trial's own, such as "
+    "self.rng = np.random.default_rng(seed), which is found again"
+)
 SAVED, COUNTED, REBUILT = "saved", "counted", "rebuilt"
 
 
 class DatasetBatches(Batches):
-    def __init__(self, dataset: Any, build: Callable[[], Any], seed: int, epoch_batches: int | None) -> None:
-        """Raises UserError for a dataset without batches."""
-        self._build, self._seed = build, seed
+    def __init__(
+        self,
+        dataset: Any,
+        build: Callable[[], Any],
+        seed: int,
+        epoch_batches: int | None,
+        note: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`note`: called if the pipeline draws from generators that the training draws from, too. Raises UserError for a
+        dataset without batches."""
+        self._build, self._seed, self._note = build, seed, note
         self._dataset = _steady(dataset)
         known = int(dataset.cardinality())
         if known == 0:
@@ -91,10 +106,12 @@ class DatasetBatches(Batches):
         return batch
 
     def _next(self) -> Any:
-        if self._drawn is not None or not self._candidates:
+        if self._drawn is not None or self._mode != REBUILT:
             return next(self._iterator)
-        before = [_state_of(item) for item in self._candidates]
-        batch = next(self._iterator)
+        before, shared = [_state_of(item) for item in self._candidates], _global_states()
+        batch = next(self._iterator)  # nothing else draws meanwhile: the training waits
+        if changed := [name for name, state in _global_states().items() if state != shared[name]]:
+            self._note(DRAWS_FROM_ALL.format(build=self._build.__name__, names=" and ".join(changed)))
         pairs = zip(self._candidates, before, strict=True)
         self._drawn = [item for item, state in pairs if _state_of(item) != state]
         return batch
@@ -128,6 +145,13 @@ def _generators_of(build: Callable[[], Any]) -> list[Any]:
     kept = sorted(vars(owner).items()) if owner is not None else []
     own = own_generators(build, skip=(getattr(owner, "context", None), getattr(owner, "model", None)))
     return [*own, *(item for _, item in kept if isinstance(item, tf.random.Generator))]
+
+
+def _global_states() -> dict[str, str]:
+    return {
+        "NumPy's global generator (np.random)": mark(np.random.get_state(legacy=False), versions=False),
+        "Python's global generator (random)": mark(random.getstate(), versions=False),
+    }
 
 
 def _state_of(generator: Any) -> str:

@@ -141,6 +141,23 @@ def says_what_it_cannot() -> None:
     assert sentence.startswith("self.counter is a list_iterator, which a checkpoint cannot hold"), sentence
 
 
+def says_whose_generators_a_pipeline_draws_from() -> None:
+    import tensorflow as tf
+
+    class Shared(Kept):
+        def build_training_data(self) -> Any:
+            def moved(row: Any) -> Any:
+                return row + np.random.normal(scale=0.1, size=2).astype("float32")
+
+            rows = tf.data.Dataset.from_tensor_slices(np.random.default_rng(3).random((18, 2)).astype("float32"))
+            made = rows.map(lambda row: tf.ensure_shape(tf.numpy_function(moved, [row], tf.float32), (2,)))
+            return made.map(lambda row: (row, tf.reduce_sum(row))).batch(4).prefetch(2)
+
+    _, [sentence] = trained(Shared)
+    assert "functions of the tf.data pipeline of build_training_data" in sentence, sentence
+    assert "NumPy's global generator (np.random), in threads" in sentence, sentence
+
+
 class Freeing(keras.callbacks.Callback):  # type: ignore[misc]
     """Gradual unfreezing: trainable flags, and another compile."""
 
@@ -198,5 +215,7 @@ def makes_changes_of_the_structure_again() -> None:
 
 goes_on()
 says_what_it_cannot()
+if BACKEND == "tensorflow":
+    says_whose_generators_a_pipeline_draws_from()
 makes_changes_of_the_structure_again()
 print("all as it was", file=sys.stdout)
