@@ -86,12 +86,7 @@ def trained(directory: Path, stops: tuple[int, ...] = (), config: dict[str, Any]
             gathered[int(self.epochs)] = found
 
         def configure_optimizers(self) -> Any:
-            first = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
-            step = torch.optim.lr_scheduler.StepLR(first, 1, 0.9)
-            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.7, patience=0, threshold=0.5)
-            by_loss = {"scheduler": plateau, "monitor": "loss", "interval": "epoch", "strict": False}
-            other = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.8, patience=0, threshold=0.9)
-            return {"optimizer": first}, [step, by_loss, {"scheduler": other, "monitor": "mean_epoch", "interval": "epoch"}]
+            return _optimizers(self.parameters())
 
     gathered: dict[int, dict[str, float]] = {}  # a process that leaves in an epoch ends it, too, after its checkpoint
     for stop in (*stops, 0):
@@ -112,12 +107,26 @@ def trained(directory: Path, stops: tuple[int, ...] = (), config: dict[str, Any]
             )
             loaders = {"train_dataloaders": DataLoader(data, 4, shuffle=True), "val_dataloaders": DataLoader(data, 8)}
             fit(trainer, module, run, **loaders)
+    return _ended(directory, module, trainer, counting.started, gathered)
+
+
+def _optimizers(parameters: Any) -> Any:
+    """With schedulers on the metric of a validation, which may be that of an earlier epoch, and on a mean over this one."""
+    first = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    step = torch.optim.lr_scheduler.StepLR(first, 1, 0.9)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.7, patience=0, threshold=0.5)
+    by_loss = {"scheduler": plateau, "monitor": "loss", "interval": "epoch", "strict": False}
+    other = torch.optim.lr_scheduler.ReduceLROnPlateau(first, factor=0.8, patience=0, threshold=0.9)
+    return {"optimizer": first}, [step, by_loss, {"scheduler": other, "monitor": "mean_epoch", "interval": "epoch"}]
+
+
+def _ended(directory: Path, module: Any, trainer: Any, started: int, gathered: dict[int, dict[str, float]]) -> Ended:
     lines = [line.body for line in read_lines(directory)]
     validations = {body.batches: body.metrics for body in lines if isinstance(body, ValidationReport)}
     order = [(body.kind, body.batches) for body in lines if isinstance(body, (ValidationReport, CheckpointReport))]
     weights = {name: value.clone() for name, value in module.state_dict().items()}
     rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
-    return Ended(weights, rates, int(module.epochs), counting.started, sorted(validations.items()), order, gathered)
+    return Ended(weights, rates, int(module.epochs), started, sorted(validations.items()), order, gathered)
 
 
 def _pair(make: Any) -> Any:
