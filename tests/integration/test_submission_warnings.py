@@ -17,6 +17,13 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
+async def test_the_example_of_the_openapi_document_can_be_submitted(world: World) -> None:
+    document = (await world.http.get("/api/v1/openapi.json")).json()
+    upload = document["paths"]["/api/v1/experiments"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    response = await world.submit(upload["schema"]["properties"]["config"]["example"])
+    assert (response.status_code, response.json()["id"], "warnings" in response.json()) == (201, 1, False), response.text
+
+
 async def test_a_search_says_at_which_lengths_it_compares(world: World) -> None:
     searcher = "searcher: {name: asha, metric: accuracy, max_trials: 16, max_length: {batches: 640}}"
     config = f"entrypoint: model_def:Trial\n{searcher}\n"

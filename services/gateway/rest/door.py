@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from tenuto.services.gateway.policies.permissions import ROUTES, Where
 from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.examples import exemplify
 from tenuto.services.gateway.rest.gate import Gate
 from tenuto.services.gateway.rest.measuring import Measured
 from tenuto.services.gateway.rest.mlflow import artifacts as mlflow_artifacts
@@ -164,6 +165,7 @@ def _routes() -> FastAPI:
             schema["security"] = [{"token": []}]
             _open(schema)
             declare(schema)
+            exemplify(schema, PREFIX)
             app.openapi_schema = schema
         return app.openapi_schema
 

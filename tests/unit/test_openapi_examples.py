@@ -1,0 +1,58 @@
+"""Examples of the OpenAPI document are valid, and there is one for every body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import TypeAdapter
+
+from tenuto.schemas.config.reading import parse_config
+from tenuto.services.gateway.rest.door import MODULES, PREFIX, openapi_document
+from tenuto.services.gateway.rest.examples import ANSWERS, BODIES, CONFIG
+
+DOCUMENT = openapi_document()
+
+
+def operation(route: str) -> dict[str, Any]:
+    method, path = route.split(" ")
+    found: dict[str, Any] = DOCUMENT["paths"][PREFIX + path][method.lower()]
+    return found
+
+
+def check(content: dict[str, Any]) -> None:
+    schema = {**content["schema"], "components": DOCUMENT["components"]}
+    jsonschema.Draft202012Validator(schema).validate(content["example"])
+
+
+@pytest.mark.parametrize("route", BODIES)
+def test_a_body_is_valid(route: str) -> None:
+    check(operation(route)["requestBody"]["content"]["application/json"])
+    method, path = route.split(" ")
+    [found] = [one for module in MODULES for one in module.router.routes if one.path == path and method in one.methods]
+    [body] = found.dependant.body_params
+    TypeAdapter(body.field_info.annotation).validate_json(json.dumps(BODIES[route]))  # more than a schema can say
+
+
+@pytest.mark.parametrize("route", ANSWERS)
+def test_an_answer_is_valid(route: str) -> None:
+    [answer] = [found for status, found in operation(route)["responses"].items() if status.startswith("2")]
+    check(answer["content"]["application/json"])
+
+
+def test_every_body_has_an_example() -> None:
+    with_body = {
+        f"{method.upper()} {path.removeprefix(PREFIX)}"
+        for path, found in DOCUMENT["paths"].items()
+        for method, one in found.items()
+        if "application/json" in one.get("requestBody", {}).get("content", {})
+    }
+    assert with_body == BODIES.keys()
+
+
+def test_the_experiment_is_one() -> None:
+    upload = operation("POST /experiments")["requestBody"]["content"]["multipart/form-data"]
+    assert upload["schema"]["properties"]["config"]["example"] == CONFIG
+    assert parse_config(CONFIG).searcher.name == "asha"
