@@ -41,7 +41,8 @@ class Judge:
     def __init__(self, request: ExperimentSubmitted) -> None:
         config, parent = request.config, request.parent
         self.config: Any = config.searcher
-        self.earlier = {f"1-{item.trial_number}": item.validations for item in (parent.sources if parent else ())}
+        self.sources = {f"1-{item.trial_number}": item for item in (parent.sources if parent else ())}
+        self.earlier = {trial: item.validations for trial, item in self.sources.items()}
         method = method_for(self.config, config.hyperparameters)
         self.brackets, self.trials_max, self.concurrent_max = method.brackets, method.trials_max, method.concurrent_trials_max
         self.status: dict[str, str] = {}
@@ -169,6 +170,11 @@ class Judge:
         if trial == "1-1" and self.config.starting_points:
             self.expect(data.hyperparameters["dropout"] == 0.125, "the starting point is not the first")
         self.expect(data.hyperparameters.keys() == {"lr", "model", "dropout", "batch_size"}, "hyperparameters differ")
+        source = self.sources.get(trial)
+        if source is not None and not source.is_of(data.trial_number, data.seed, data.hyperparameters):
+            self.earlier.pop(
+                trial
+            )  # such as one in the place of a refused trial, whose number the earlier experiment gave to another
         lengths = self.brackets[data.bracket].lengths
         place = (data.bracket, lengths.index(data.target_length))
         if data.parent_trial_id is None:

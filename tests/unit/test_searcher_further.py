@@ -11,13 +11,13 @@ import pytest
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted, SearchOperationsRequested
 from tenuto.schemas.events.search import TrialPaused, TrialRequested
-from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.schemas.operations import Complete, Create, Extend
 from tenuto.schemas.record import hyperparameters_hash
 from tenuto.search import CustomSearcher, Known, Told, Trial
 from tests.support.search_driver import Search
 from tests.support.search_judge import broken
-from tests.support.search_world import World, source, submitted
+from tests.support.search_world import Faults, World, source, submitted
 
 
 def continued(trials: int, *sources: Any, **more: Any) -> Search:
@@ -134,3 +134,20 @@ def test_a_trial_with_other_hyperparameters_has_nothing_of_its_number() -> None:
     same = other.model_copy(update={"hyperparameters_hash": hyperparameters_hash(json.loads(json.dumps(asked.hyperparameters)))})
     assert same.is_of(1, asked.seed, asked.hyperparameters)
     assert hyperparameters_hash({"a": {"b": 1e20}, "c": [1]}) == hyperparameters_hash({"c": [1.0], "a": {"b": 10**20}})
+
+
+def test_the_replacement_of_a_refused_trial_has_nothing_of_its_number() -> None:
+    """Trial 8 takes the place of trial 7, which the model's code refuses, and so has other hyperparameters than trial 8 of the
+    earlier experiment, whose validation at the first rung would change all ranks there."""
+    settings = {
+        "name": "sha",
+        "max_trials": 10,
+        "max_concurrent_trials": 1,
+        "divisor": 2,
+        "max_rungs": 2,
+        "max_length": {"batches": 2},
+    }
+    request = submitted({**settings, "smaller_is_better": False}, sources=[source(8, 1, (1, 0.0))])
+    log = World(request, 0, 1, Faults(refuse=0.2)).run()
+    assert any(isinstance(event.data, TrialFailed) and event.data.trial_id == "1-7" for event in log)
+    assert broken(World(request, 0, 1, Faults(refuse=0.2)), log) == []
