@@ -24,6 +24,7 @@ from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.process import ServerError, choose_port, port_is_free
 from tenuto.embedded.supervisor import Supervisor
+from tenuto.embedded.worker_account import WorkerRights
 from tenuto.kernel.clock import SystemClock
 from tests.support.waiting import until_on_loop
 
@@ -52,7 +53,7 @@ async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("sleeper", SLEEPER, environment)])
     monkeypatch.setattr(supervisor, "_answers", lambda *_: True)
     monkeypatch.setenv("TENUTO_PRELOAD", "0")  # stand-ins are not forked
-    made = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    made = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     await made.start()
     yield made
     await made.stop()
@@ -97,7 +98,7 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
     if up._port_claim is not None:
         up._port_claim.release()
     worker = worker_of(layout)
-    second = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    second = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     await second.start()
     try:
         state = read_state(layout)
@@ -114,7 +115,7 @@ async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch:
     monkeypatch.setenv("TENUTO_PRELOAD", "0")
     broken = (sys.executable, "-c", "import sys; sys.exit('its setting is wrong')")
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("broken", broken, dict(os.environ))])
-    made = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    made = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     with pytest.raises(ServerError, match="broken does not start: exit code 1: its setting is wrong"):
         await made.start()
     await made.stop()

@@ -17,8 +17,9 @@ from tenuto.version import __version__
 from tests.support.import_graph import ROOT, imported, modules
 
 HOST = "tenuto.services.launcher.adapters.provisioners.ssh.host"
-ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install"}
-"""Modules started by name or sent to other machines; besides every `__main__`, and the modules of the top that users import."""
+ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install", "tenuto.automation.reader"}
+"""Modules started by name, sent to other machines, or imported by applications of FastStream; besides every `__main__`, and the
+modules of the top that users import."""
 PUBLIC = re.compile(r"tenuto(\.[a-z_]+)?")
 NAMED = re.compile(r"[\"'](tenuto\.[a-z_.]+)[:\"']")
 """A module that is imported or started by its name."""
