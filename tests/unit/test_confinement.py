@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import sqlite3
 import stat
@@ -15,7 +16,7 @@ import pytest
 
 from tenuto.kernel.account import check_account, confined_root
 from tenuto.kernel.anchor_targets import FileTarget
-from tenuto.kernel.confinement import KEPT, can_confine
+from tenuto.kernel.confinement import KEPT, OF_CONTAINERS, can_confine
 from tenuto.kernel.private_files import keep_as, make_private, private, take_back, write_private
 from tenuto.kernel.storage.stores import write_stores
 from tenuto.schemas.anchors import Anchor, sign
@@ -68,6 +69,17 @@ def test_it_reads_what_is_roots_and_nothing_that_is_closed_to_root(tmp_path: Pat
     assert isinstance(found["bounds"], int)
     assert (found["rights"] & ~KEPT, found["bounds"] & ~KEPT) == (0, 0)
     assert {"A"} <= {*found["variables"]} <= {"A", "LC_CTYPE"}  # type: ignore[misc]
+
+
+def test_it_reads_what_trials_in_containers_open_to_their_group(tmp_path: Path) -> None:
+    """A trial whose checkpoint was saved in a container goes on as a process."""
+    saved, closed = tmp_path / "saved", tmp_path / "closed"
+    found = pwd.getpwnam(OF_CONTAINERS)
+    for path, mode in ((saved, 0o660), (closed, 0o600)):
+        path.write_text("weights")
+        path.chmod(mode)
+        os.chown(path, found.pw_uid, found.pw_gid)
+    assert _look(saved, closed)["read"] == [str(saved)]
 
 
 def test_nothing_of_the_users_is_loaded_before_the_rights_are_gone(tmp_path: Path) -> None:

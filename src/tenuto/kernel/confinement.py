@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import pwd
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,9 @@ _CAP_LAST_MAX = 63
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 """linux/prctl.h"""
 _CAPABILITY_VERSION_3 = 0x20080522
+OF_CONTAINERS = "nobody"
+"""Account of trials in containers, where the agent is root. Their checkpoints are open to its group, so that a trial that goes on
+from one as a process can read it; its group is the only one that a program gets."""
 EXIT_NOT_CONFINED = 126
 """Exit code where the kernel leaves rights to the program, which then is not started."""
 
@@ -67,11 +71,18 @@ def _status(name: str) -> int:
     return 0
 
 
+def _groups() -> list[int]:
+    try:
+        return [pwd.getpwnam(OF_CONTAINERS).pw_gid]
+    except KeyError:
+        return []
+
+
 def _drop() -> bool:
     """Gives up all rights but KEPT, for good. False: that is not possible here."""
     libc = ctypes.CDLL(None, use_errno=True)
     with contextlib.suppress(OSError):
-        os.setgroups([])  # one of them may be that of the disks
+        os.setgroups(_groups())  # and no others: one may be that of the disks
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return False
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tenuto.kernel.account import Account, NoAccount, confined_root, find_account
-from tenuto.kernel.confinement import can_confine
+from tenuto.kernel.confinement import OF_CONTAINERS, can_confine
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.events.agent import Slot
@@ -23,9 +23,6 @@ from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
 from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
 from tenuto.workers.agent.slots import find_slots
-
-NOBODY = "nobody"
-"""Account of containers of an agent that runs as root and has no account for workers."""
 
 
 def make_runtime(
@@ -76,7 +73,7 @@ def _containers(
 ) -> DockerRuntime:
     if account is None and os.geteuid() == 0 and not settings.docker_root:
         try:
-            account = find_account(NOBODY)
+            account = find_account(OF_CONTAINERS)
         except NoAccount as error:
             raise RuntimeUnavailable(f"{error} Or let containers run as root: TENUTO_DOCKER_ROOT=1.") from error
     return DockerRuntime(
