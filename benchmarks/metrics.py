@@ -178,8 +178,8 @@ class Ours:
         begin = time.perf_counter()
         for body in bodies:
             self._sequence += 1
-            await self._world.bus.publish(subject, body, headers=headers | {HEADER_SEQUENCE: str(self._sequence)})
-        await self._world.bus.flush(60)
+            last, numbered = body is bodies[-1], headers | {HEADER_SEQUENCE: str(self._sequence)}
+            await (self._world.publish_last if last else self._world.bus.publish)(subject, body, headers=numbered)
         await self._world.until_empty()
         return time.perf_counter() - begin
 

@@ -127,12 +127,19 @@ class World:
         subject = subjects.ingress(LANE, agent)
         headers = {HEADER_AGENT: agent, HEADER_SPOOL: agent, HEADER_KIND: "bench"}
         headers[HEADER_TOKEN] = self.tokens.token(agent, f"1-{trial}-1")
+        last: tuple[int, bytes] | None = None
         for count, (sequence, body) in enumerate(bodies):
-            headers[HEADER_SEQUENCE] = str(sequence)
-            await self.bus.publish(subject, body, headers=headers)
+            if last is not None:
+                await self.bus.publish(subject, last[1], headers=headers | {HEADER_SEQUENCE: str(last[0])})
+            last = sequence, body
             if count % 2_000 == 0:
                 await self.bus.flush(60)
-        await self.bus.flush(60)
+        if last is not None:
+            await self.publish_last(subject, last[1], headers | {HEADER_SEQUENCE: str(last[0])})
+
+    async def publish_last(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
+        """Returns when the stream has this report, and so all before it: a flush says only that the server has read them."""
+        await self.js.publish(subject, body, timeout=60, headers=headers)
 
     async def messages(self) -> int:
         return int((await self.js.stream_info(subjects.INGRESS_STREAM)).state.messages)

@@ -10,6 +10,10 @@ from typing import Any
 from tenuto.workers.user_state import generators, kinds
 from tenuto.workers.user_state.graph import Graph, Node, Path, What
 
+KEPT_ITEMS_MAX = 64
+"""Largest list, dict or set of the beginning that is kept when another replaces it, such as a scheduler's rates. It allows no
+weak reference, and one made later at the same address would be taken for it. A larger one would hold memory."""
+
 
 class Begun:
     def __init__(self, graph: Graph) -> None:
@@ -44,7 +48,8 @@ class Begun:
             try:
                 self._alive[id(node.value)] = weakref.ref(node.value)
             except TypeError:
-                continue
+                if isinstance(node.value, (list, dict, set)) and len(node.value) <= KEPT_ITEMS_MAX:
+                    self._alive[id(node.value)] = lambda value=node.value: value
         for path, value in slots.items():
             self.slots[path] = (id(value), type(value))
             if (name := graph.names_of_theirs.get(id(value))) is not None:
