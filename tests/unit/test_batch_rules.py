@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.schemas.config.experiment import Distributed
+from tenuto.workers.harness.batch_sizes import refuse_batch_rules
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.harness.training import _refuse_batch_rules
 from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling, divided
 from tenuto.workers.pytorch.distributed.shards import Shard
@@ -315,9 +315,9 @@ def test_a_trial_of_another_framework_is_told_that_these_rules_are_not_for_it() 
     def assignment_of(**distributed: Any) -> Any:
         return SimpleNamespace(config=config_of(distributed=distributed))
 
-    _refuse_batch_rules(assignment_of(strategy="multi_worker_mirrored", global_batch_size="keep"))
+    refuse_batch_rules(assignment_of(strategy="multi_worker_mirrored", global_batch_size="keep"))
     with pytest.raises(UserError, match="sync_batch_norm: true is for PyTorch trials"):
-        _refuse_batch_rules(assignment_of(sync_batch_norm=True))
+        refuse_batch_rules(assignment_of(sync_batch_norm=True))
 
 
 def test_the_hyperparameter_of_the_whole_batch_is_none_where_batches_scale() -> None:
