@@ -38,7 +38,8 @@ class Driver:
     def start(url: str) -> Driver:
         """Signed in. Everything about a driver happens in the thread that started it."""
         playwright = sync_playwright().start()
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=found, args=OPTIONS)
         context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 900})
         context.set_default_timeout(SECONDS_MAX * 1000)
         context.add_init_script(_WATCH)

@@ -3,7 +3,7 @@
 # registry for images, Slurm, sshd.
 # Tests that lack them are skipped and say so; so nothing here is an error: a machine without apt, root or a mirror stays as it is.
 set -u
-packages="chromium docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin munge openssh-server docker-registry"
+packages="chromium-headless-shell docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin munge openssh-server docker-registry"
 
 missing=""
 for package in $packages; do

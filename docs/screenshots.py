@@ -163,7 +163,8 @@ def main() -> None:
             pages.write_text(json.dumps(train(directory, client)))
         paths = {name: path for name, path in json.loads(pages.read_text()).items() if not given.only or name in given.only}
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+            found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
             take_all(browser, client.target.url, paths)
             browser.close()
     finally:

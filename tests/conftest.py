@@ -58,12 +58,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     running_order.configure(config)
+    gc.disable()  # until all tests are collected: what imports make stays
 
 
 def pytest_collection_finish() -> None:
     """All modules of tests and what they import stay to the end: no collection of garbage needs to look at them again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,5 @@
-"""A real browser for tests of the web page: Debian's Chromium, driven by Playwright, on the page that `make page` built."""
+"""A real browser for tests of the web page: Debian's Chromium, driven by Playwright, on the page that `make page` built. Its
+build without windows is the same engine, and takes a fifth less of a processor."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+def executable() -> str | None:
+    return shutil.which("chromium-headless-shell") or shutil.which("chromium")
+
+
 def lack() -> str:
     """What Debian's packages would bring for these tests, in one sentence; empty where nothing is missing."""
-    return "" if shutil.which("chromium") else "There is no Chromium: make system-packages."
+    return "" if executable() else "There is no Chromium: make system-packages."
 
 
 def lack_of_page() -> str:
@@ -41,7 +46,7 @@ def browsing() -> Iterator[Browser]:
 
     expect.set_options(timeout=SECONDS_MAX * 1000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        browser = playwright.chromium.launch(executable_path=executable(), args=OPTIONS)
         yield browser
         browser.close()
 

@@ -97,6 +97,7 @@ class ForkedPrograms:
 
 def serve() -> None:
     """In the process that forks."""
+    gc.disable()  # what imports make stays
     for name in PRELOADED:
         importlib.import_module(name)
     for name in PRELOADED_IF_THERE:
@@ -107,6 +108,7 @@ def serve() -> None:
     services = Services()
     gc.collect()
     gc.freeze()  # forks share the memory of what was imported
+    gc.enable()
     while line := os.read(0, 1 << 20):
         job = json.loads(line)
         pid = os.fork()

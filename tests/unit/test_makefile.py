@@ -66,7 +66,7 @@ def test_system_packages_are_no_error_where_they_cannot_be_installed(tmp_path: P
     assert said(apt_get=None).startswith("There is no apt-get here")
     assert said(id="echo 1000").startswith("Only root may install")
     assert said().startswith("Not all of these could be installed")
-    packages = "chromium docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin"
-    packages += " munge openssh-server docker-registry"
+    packages = "chromium-headless-shell docker.io iptables slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd"
+    packages += " slurm-wlm-jwt-plugin munge openssh-server docker-registry"
     assert said(apt_get="exit 0") == f"Installed: {packages}"
     assert said(dpkg_query="echo -n installed").startswith("All system packages are installed")
