@@ -159,10 +159,6 @@ async def _reached(
     await db.execute(_REACHED, data.trial_id, data.batches, data.length, event.time_us)
 
 
-async def _training_ended(db: Connection, event: Event, data: trial.TrainingEnded) -> None:
-    await db.execute(_REACHED, data.trial_id, data.batches, data.length, event.time_us)
-
-
 async def _trial_failed(db: Connection, _: Event, data: trial.TrialFailed) -> None:
     await db.execute("UPDATE trials SET failures = $2, error = $3 WHERE trial_id = $1", data.trial_id, data.failures, data.error)
 
@@ -177,7 +173,7 @@ HANDLERS: dict[str, Handler] = {
     "StragglerNoticed": _straggler_noticed,
     "TrialFailed": _trial_failed,
     "TrialProgressed": _reached,
-    "TrainingEnded": _training_ended,
+    "TrainingEnded": _reached,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _checkpoint_deleted,
     "CheckpointDamaged": _checkpoint_damaged,
