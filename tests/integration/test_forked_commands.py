@@ -9,8 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tenuto.embedded.cluster import is_parent, marked_processes
+from tenuto.embedded.files import Layout
+from tenuto.embedded.preload import SPACE_VARIABLE
+from tenuto.embedded.process import is_alive
 from tests.support import commands
-from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO
+from tests.support.live_cluster import COMMAND_SECONDS_MAX, CONFINED, ROOT, TENUTO, LiveCluster
 
 CONFIG = ROOT / "tests" / "e2e" / "models" / "regression" / "config.yaml"
 
@@ -60,3 +64,28 @@ def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     [server] = [child for child in living if str(commands.SERVER) in child.cmdline()]
     psutil.wait_procs(server.children(), timeout=COMMAND_SECONDS_MAX)
     assert server.children() == []
+
+
+@pytest.mark.slow
+def test_a_forked_cluster_looks_like_a_started_one(tmp_path: Path) -> None:
+    layout = Layout.of(str(tmp_path / "cluster"))
+    with LiveCluster(tmp_path / "cluster", warm=False) as live:
+        supervisor = psutil.Process(live.state()["supervisor_pid"])
+        shown = ["-m", "tenuto.embedded.detached", "--data-dir", str(layout.root)]
+        assert (supervisor.cmdline()[1:5], os.getsid(supervisor.pid)) == (shown, supervisor.pid)
+        assert supervisor.environ() == {
+            name: value for name, value in {**live.environment, **CONFINED}.items() if name != SPACE_VARIABLE
+        }
+        [parent] = [process for process in marked_processes(layout) if is_parent(process)]
+        assert (parent.ppid(), os.getsid(parent.pid)) == (supervisor.pid, parent.pid)
+        gateway = psutil.Process(live.pid("gateway"))
+        assert (gateway.ppid(), gateway.cmdline()[1:]) == (parent.pid, ["-m", "tenuto.services.gateway"])
+        assert gateway.cwd() == str(layout.root)
+        assert live.cli("agent", "ls").returncode == 0
+
+        parent.kill()
+        live.kill("tracker")
+        live.wait_for(lambda: [process.ppid() for process in marked_processes(layout) if is_parent(process)] == [supervisor.pid])
+        live.wait_for(lambda: live.state()["processes"]["tracker"]["state"] == "running")
+    assert list(marked_processes(layout)) == []
+    assert not is_alive(supervisor)

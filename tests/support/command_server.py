@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -37,6 +37,8 @@ TENUTO = Path(sys.executable).with_name("tenuto")
 _ENDS = runpy.run_path(str(Path(__file__).with_name("forked_ends.py")))
 to_its_end: Callable[..., int] = _ENDS["to_its_end"]
 leave: Callable[[int], NoReturn] = _ENDS["leave"]
+_clusters: dict[str, Any] = {}
+"""forked_clusters.py, once a cluster was started."""
 
 
 def next_command(door: socket.socket) -> bool:
@@ -56,6 +58,10 @@ def next_command(door: socket.socket) -> bool:
                 return False
             out, err, number = descriptors
             answers = socket.socket(fileno=number)
+            if starts_cluster(asked := json.loads(request)) and not _clusters:
+                _clusters.update(runpy.run_path(str(Path(__file__).with_name("forked_clusters.py"))))
+                _clusters["import_ahead"]()
+                freeze()
             pid = os.fork()
             if pid == 0:
                 for other, (_, socket_of_other) in running.items():
@@ -63,12 +69,17 @@ def next_command(door: socket.socket) -> bool:
                     socket_of_other.close()
                 door.close()
                 answers.close()
-                become(json.loads(request), out, err)
+                become(asked, out, err)
                 return True
             os.close(out)
             os.close(err)
             running[os.pidfd_open(pid)] = pid, answers
             _tell(answers, pid)
+
+
+def starts_cluster(request: dict) -> bool:
+    """True for `tenuto up --detach`."""
+    return request["arguments"][0] == "up" and "--detach" in request["arguments"]
 
 
 def _tell(answers: socket.socket, number: int) -> None:
@@ -86,6 +97,8 @@ def become(request: dict, out: int, err: int) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     sys.argv = [str(TENUTO), *request["arguments"]]
+    if starts_cluster(request):
+        _clusters["fork_supervisor"]()
 
 
 def command() -> None:
@@ -102,11 +115,16 @@ def serve(door: socket.socket) -> None:
     typer.main.get_command(app)
     for name in AHEAD:
         importlib.import_module(name)
-    assert threading.active_count() == 1, "a fork has no thread but the one that forks"
-    gc.collect()
-    gc.freeze()  # forks share the memory of what was imported
+    freeze()
     if next_command(door):
         leave(to_its_end(command))
+
+
+def freeze() -> None:
+    """Forks share the memory of what was imported."""
+    assert threading.active_count() == 1, "a fork has no thread but the one that forks"
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

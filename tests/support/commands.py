@@ -16,10 +16,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tenuto.embedded.preload import SPACE_VARIABLE
+
 SERVER = Path(__file__).with_name("command_server.py")
 _lock = threading.Lock()
 _server: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
 """The door of this process's server, and the server. It ends when the door is closed, at the latest with this process."""
+TITLE_BYTES, SPACE_BYTES = 512, 65_536
+"""Room for the command and the environment that processes of a cluster show, which are forked from that server."""
 DOOR_VARIABLE = "TEST_COMMANDS_DOOR"
 """Descriptor of another process's door, which this one has inherited and uses instead of a server of its own."""
 
@@ -82,7 +86,8 @@ def door() -> socket.socket:
                 number = theirs.fileno()
                 # A session of its own: what interrupts the tests ends it by the closed door.
                 _server = mine, subprocess.Popen(
-                    [sys.executable, str(SERVER), str(number)], pass_fds=[number],
+                    [sys.executable, str(SERVER), str(number), "-" * TITLE_BYTES], pass_fds=[number],
+                    env={**os.environ, SPACE_VARIABLE: "-" * SPACE_BYTES},
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
                 )  # fmt: skip
         return _server[0]

@@ -48,15 +48,24 @@ def tenuto(
     environment: Mapping[str, str],
     seconds_max: float = COMMAND_SECONDS_MAX,
     inside: Sequence[str] = (),
+    *,
+    forked_up: bool = False,
 ) -> Done:
     """A command to its end. Started as a user does where it starts processes that stay, or runs a user's code, for which nothing
-    may be imported ahead. All others are forked from a process that has imported them."""
+    may be imported ahead. All others are forked from a process that has imported them; so is `up --detach` with `forked_up`, and
+    the processes that it starts."""
     words = [*map(str, args)]
-    if words[0] in ("up", "search", "automation") or "--local" in words or inside:
+    env = {**CONFINED, **environment} if words[0] == "up" else environment
+    forked_up = forked_up and _of_interpreter(env) == _of_interpreter(os.environ)
+    if (words[0] == "up" and not forked_up) or words[0] in ("search", "automation") or "--local" in words or inside:
         command = [*inside, str(TENUTO), *words]
-        env = {**CONFINED, **environment} if words[0] == "up" else environment
         return subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds_max, check=False)
-    return commands.run(words, environment, seconds_max)
+    return commands.run(words, env, seconds_max)
+
+
+def _of_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that it reads when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
 class Node:
@@ -98,7 +107,8 @@ class LiveCluster:
         more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """`more`: variables of this command alone."""
-        done = tenuto(args, self.environment | dict(more or {}), seconds_max, self._inside if args[0] == "up" else ())
+        inside = self._inside if args[0] == "up" else ()
+        done = tenuto(args, self.environment | dict(more or {}), seconds_max, inside, forked_up=True)
         if check and done.returncode != 0:
             raise AssertionError(f"tenuto {' '.join(map(str, args))} left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
         return done
