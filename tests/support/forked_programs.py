@@ -29,12 +29,13 @@ from typing import Any, NoReturn, Self
 import psutil
 
 PRELOADED = (
-    *("torch", "asyncpg", "httpx", "nats", "numpy", "yaml", "tenuto.client", "tenuto.kernel.relay"),
+    *("asyncpg", "httpx", "nats", "numpy", "yaml", "tenuto.client", "tenuto.kernel.relay"),
     *(f"tenuto.services.{name}.app" for name in ("gateway", "searcher", "tracker")),
 )
 """No module of the tests: a program that does not add the top folder to its path must not find them here."""
-PRELOADED_IF_THERE = ("torch._dynamo", "scipy.stats", "optuna")
-"""Every torch optimizer imports the first, which takes a second and a half."""
+FOR_MODELS = ("torch", "torch._dynamo", "scipy.stats", "optuna")
+"""For programs that train or draw themselves, where they are installed. Every torch optimizer imports the second, which takes a
+second and a half."""
 LEAVE_SECONDS_MAX = 20.0
 """For a program that takes too long to stop its servers, once it is interrupted."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -57,15 +58,14 @@ class Ended:
 
 
 class ForkedPrograms:
-    """`inherited`: descriptors that programs find under the same numbers."""
-
-    def __init__(self, inherited: Sequence[int] = ()) -> None:
-        self._inherited = tuple(inherited)
+    def __init__(self, inherited: Sequence[int] = (), *, for_models: bool = True) -> None:
+        """`inherited`: descriptors that programs find under the same numbers. `for_models`: False for programs that train nothing
+        themselves, as the import of a framework takes six seconds of a processor."""
+        self._inherited, self._preloaded = tuple(inherited), FOR_MODELS if for_models else ()
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=self._inherited
-        )
+        command, ours = [sys.executable, __file__, *self._preloaded], self._inherited
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=ours)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,7 +100,7 @@ def serve() -> None:
     gc.disable()  # what imports make stays
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in PRELOADED_IF_THERE:
+    for name in sys.argv[1:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # servers of a killed program become children of this process
