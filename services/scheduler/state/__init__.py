@@ -10,6 +10,9 @@ An allocation is live from AllocationGranted to AllocationReleased. While it is 
 *leaving* when something already makes its workers go: then its slots count as being freed, and it is no victim. One that is
 *resized* leaves, too, but its trial goes on at once with the slots in `next`: of those it keeps the ones it has, the others are
 kept for it, and only what it loses is being freed.
+
+Trials and allocations, of which there are many, have slots; what changes with each of them has none, and is copied faster
+(schemas/replacing.py).
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Constraints:
     exclude: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Experiment:
     experiment_id: int
     pool: str
@@ -142,7 +145,7 @@ class Experiment:
         return (f"workspace/{self.workspace}", f"user/{self.user}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Agent:
     agent_id: str
     pool: str
@@ -238,7 +241,7 @@ Members = Map[int, tuple[Experiment, int]]
 Groups = Map[tuple[str, str], Members]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pool:
     """Indexes of one pool, all derived from the rest of the state (`derive`)."""
 
@@ -310,7 +313,7 @@ class Usage:
     """Used since then."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     agents: Map[str, Agent] = field(default_factory=Map)

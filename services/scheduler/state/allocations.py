@@ -8,6 +8,7 @@ from typing import Any
 
 from immutables import Map
 
+from tenuto.schemas.replacing import replaced
 from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
 from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.indexes import (
@@ -36,7 +37,7 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
     changes: dict[str, Any] = {}
     if experiment.auxiliary:
         running = pool.auxiliary.get(experiment.experiment_id, 0) + (0 if allocation.leaving else sign)
-        return replace(pool, auxiliary=_with_count(pool.auxiliary, experiment.experiment_id, running))
+        return replaced(pool, auxiliary=_with_count(pool.auxiliary, experiment.experiment_id, running))
     if allocation.leaving:
         changes["leaving"] = change(pool.leaving, item)
         changes["coming"] = pool.coming + sign * slots_coming_back(state, pool, allocation)
@@ -57,7 +58,7 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
         changes["groups"] = grouped(pool, experiment, held)
         if experiment.elastic:
             changes["elastic"] = change(pool.elastic, item)
-    return replace(pool, **changes)
+    return replaced(pool, **changes)
 
 
 def _with_count(counts: Map[int, int], key: int, count: int) -> Map[int, int]:
@@ -69,7 +70,7 @@ def _with_count(counts: Map[int, int], key: int, count: int) -> Map[int, int]:
 def _recounted(state: State, old: Allocation, new: Allocation) -> State:
     """The allocation stands otherwise now."""
     pool = counted(state, pool_of(state, old.pool), old, -1)
-    state = replace(state, allocations=state.allocations.set(new.allocation_id, new))
+    state = replaced(state, allocations=state.allocations.set(new.allocation_id, new))
     return with_returning(put_pool(state, counted(state, pool, new, 1)), new)
 
 
@@ -81,18 +82,18 @@ def own(state: State, experiment: Experiment, slots: int) -> State:
     for owner in experiment.owners:
         total = owned.get(owner, 0) + slots
         owned = owned.set(owner, total) if total else owned.delete(owner)
-    return replace(state, owner_slots=owned)
+    return replaced(state, owner_slots=owned)
 
 
 def add_allocation(state: State, allocation: Allocation, turn_until_us: int = 0) -> State:
     """Give the trial its slots."""
     experiment = state.experiments[allocation.experiment_id]
-    state = replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
+    state = replaced(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
     take = use_auxiliary if experiment.auxiliary else use
     state = own(take(state, allocation.allocation_id, allocation.slots, with_item), experiment, allocation.size)
     state = put_pool(state, counted(state, pool_of(state, allocation.pool), allocation, 1))
     state = use_slots(state, experiment, allocation.pool, allocation.size, allocation.granted_us)
-    experiment = replace(
+    experiment = replaced(
         experiment,
         allocations=with_item(experiment.allocations, allocation.allocation_id),
         slots_used=experiment.slots_used + allocation.size,
@@ -106,13 +107,13 @@ def add_allocation(state: State, allocation: Allocation, turn_until_us: int = 0)
 def remove_allocation(state: State, allocation: Allocation, now_us: int) -> State:
     """Give the slots back to their agents."""
     pool = counted(state, pool_of(state, allocation.pool), allocation, -1)
-    state = replace(put_pool(state, pool), allocations=state.allocations.delete(allocation.allocation_id))
+    state = replaced(put_pool(state, pool), allocations=state.allocations.delete(allocation.allocation_id))
     experiment = state.experiments[allocation.experiment_id]
     item, kept = allocation.allocation_id, allocation.size_kept
     give_back = use_auxiliary if experiment.auxiliary else use
     state = use(give_back(state, item, allocation.slots, without_item), item, allocation.gained, without_item)
     state = use_slots(own(state, experiment, -kept), experiment, allocation.pool, -allocation.size, now_us)
-    experiment = replace(
+    experiment = replaced(
         experiment,
         allocations=without_item(experiment.allocations, item),
         slots_used=experiment.slots_used - kept,
@@ -137,7 +138,7 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
     changed = replace(allocation, leaving="resized", next=slots)
     item = allocation.allocation_id
     pool = counted(state, pool_of(state, allocation.pool), allocation, -1)
-    state = replace(put_pool(state, pool), allocations=state.allocations.set(item, changed))
+    state = replaced(put_pool(state, pool), allocations=state.allocations.set(item, changed))
     state = use(use(state, item, allocation.gained, without_item), item, changed.gained, with_item)
     state = put_pool(state, counted(state, pool_of(state, changed.pool), changed, 1))
     state = with_returning(state, changed)
@@ -145,20 +146,20 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
     if not more:
         return state
     experiment = state.experiments[allocation.experiment_id]
-    experiment = replace(experiment, slots_used=experiment.slots_used + more)
+    experiment = replaced(experiment, slots_used=experiment.slots_used + more)
     return own(set_experiment(state, experiment), experiment, more)
 
 
 def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State:
     """From now on it has less to lose."""
     saved = replace(allocation, since_us=max(now_us, allocation.since_us))
-    state = replace(state, allocations=state.allocations.set(saved.allocation_id, saved))
+    state = replaced(state, allocations=state.allocations.set(saved.allocation_id, saved))
     experiment = state.experiments[allocation.experiment_id]
     if allocation.leaving or not gives_way(experiment, allocation) or experiment.auxiliary:
         return state
     pool = pool_of(state, allocation.pool)
     victims = with_item(without_item(pool.victims, victim(experiment, allocation)), victim(experiment, saved))
-    return put_pool(state, replace(pool, victims=victims))
+    return put_pool(state, replaced(pool, victims=victims))
 
 
 def _stays(state: State, name: str, stays: bool) -> State:
@@ -202,20 +203,20 @@ def use_slots(state: State, experiment: Experiment, pool: str, slots: int, now_u
     for key in usage_keys(pool, experiment):
         settled = settle(usage.get(key) or Usage(at_us=now_us), now_us, half_life_us)
         usage = usage.set(key, replace(settled, slots=settled.slots + slots))
-    return replace(state, usage=usage)
+    return replaced(state, usage=usage)
 
 
 def set_policy(state: State, name: str, policy: PoolPolicy, now_us: int, preempt: bool) -> State:
     """Past use is forgotten where it does not count any more, and counted from now on where it begins to. What runs gives way
     to nobody from now on, as its user started it under other rules; with `preempt` all does."""
     old = policy_of(state, name)
-    state = replace(state, policies=state.policies.set(name, policy))
+    state = replaced(state, policies=state.policies.set(name, policy))
     if preempt or old != policy:
         state = _stays(state, name, not preempt)
     if old.half_life_us == policy.half_life_us:
         return state
     kept = {key: state.usage[key] for key in sorted(state.usage) if not key.startswith(f"{name}/")}
-    state = replace(state, usage=Map(kept))
+    state = replaced(state, usage=Map(kept))
     for allocation_id in sorted(state.allocations):
         allocation = state.allocations[allocation_id]
         if allocation.pool == name:

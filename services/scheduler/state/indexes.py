@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from immutables import Map
 
+from tenuto.schemas.replacing import replaced
 from tenuto.services.scheduler.state import RETURNING, Agent, Allocation, Experiment, Groups, Pool, State, Trial
 from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.slotsets import SlotSet
@@ -49,8 +49,8 @@ def pool_of(state: State, name: str) -> Pool:
 
 def put_pool(state: State, pool: Pool) -> State:
     if not pool.empty:
-        return replace(state, pools=state.pools.set(pool.name, pool))
-    return replace(state, pools=state.pools.delete(pool.name)) if pool.name in state.pools else state
+        return replaced(state, pools=state.pools.set(pool.name, pool))
+    return replaced(state, pools=state.pools.delete(pool.name)) if pool.name in state.pools else state
 
 
 # Experiments and trials
@@ -70,9 +70,9 @@ def put_experiment(state: State, experiment: Experiment) -> State:
             if not allocation.leaving and gives_way(experiment, allocation) and not experiment.auxiliary:
                 pool = pool_of(state, allocation.pool)
                 victims = with_item(without_item(pool.victims, victim(old, allocation)), victim(experiment, allocation))
-                state = put_pool(state, replace(pool, victims=victims))
+                state = put_pool(state, replaced(pool, victims=victims))
     if experiment.ended and not experiment.allocations:
-        state = replace(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
+        state = replaced(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
         return _regroup(state, experiment)
     return set_experiment(state, experiment)
 
@@ -99,18 +99,18 @@ def _reindexed(
         if place is not None:
             pool = pool_of(state, place[0])
             changed: dict[str, Any] = {name: change(getattr(pool, name), place[1])}
-            state = put_pool(state, replace(pool, **changed))
+            state = put_pool(state, replaced(pool, **changed))
     return state
 
 
 def change_experiment(state: State, experiment_id: int, **changes: Any) -> State:
     experiment = state.experiments.get(experiment_id)
-    return put_experiment(state, replace(experiment, **changes)) if experiment else state
+    return put_experiment(state, replaced(experiment, **changes)) if experiment else state
 
 
 def set_experiment(state: State, experiment: Experiment) -> State:
     """Stores an experiment whose place in the queues is unchanged."""
-    return _regroup(replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment)
+    return _regroup(replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment)
 
 
 def _regroup(state: State, experiment: Experiment) -> State:
@@ -118,7 +118,7 @@ def _regroup(state: State, experiment: Experiment) -> State:
         pool = pool_of(state, name)
         groups = grouped(pool, experiment, pool.held.get(experiment.experiment_id, 0))
         if groups is not pool.groups:
-            state = put_pool(state, replace(pool, groups=groups))
+            state = put_pool(state, replaced(pool, groups=groups))
     return state
 
 
@@ -148,13 +148,13 @@ def _queue(state: State, experiment: Experiment | None, change: Callable[[Any, A
         return state
     pool = pool_of(state, experiment.pool)
     if experiment.auxiliary:
-        state = put_pool(state, replace(pool, auxiliary_queue=change(pool.auxiliary_queue, experiment.queue_key)))
+        state = put_pool(state, replaced(pool, auxiliary_queue=change(pool.auxiliary_queue, experiment.queue_key)))
     elif change is with_item or experiment.queue_key in pool.queue[bisect_left(pool.queue, experiment.queue_key) :][:1]:
-        state = put_pool(state, replace(pool, queue=change(pool.queue, experiment.queue_key)))
+        state = put_pool(state, replaced(pool, queue=change(pool.queue, experiment.queue_key)))
     for name in experiment.fallback_pools:
         lender = pool_of(state, name)
         entry = (experiment.pool, experiment.experiment_id)
-        state = put_pool(state, replace(lender, lends_to=change(lender.lends_to, entry)))
+        state = put_pool(state, replaced(lender, lends_to=change(lender.lends_to, entry)))
     return state
 
 
@@ -169,7 +169,7 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
         kept_away = _has(kept_away, trial.number, bool(trial.excluded) and trial.number in trials)
     waiting = _has(experiment.waiting, trial.number, trial.waits)
     returning = _has(experiment.returning, trial.number, returns(state, trial))
-    return put_experiment(state, replace(experiment, trials=trials, waiting=waiting, returning=returning, kept_away=kept_away))
+    return put_experiment(state, replaced(experiment, trials=trials, waiting=waiting, returning=returning, kept_away=kept_away))
 
 
 def returns(state: State, trial: Trial) -> bool:
@@ -186,7 +186,7 @@ def with_returning(state: State, allocation: Allocation) -> State:
     returning = _has(experiment.returning, trial.number, returns(state, trial))
     if returning == experiment.returning:
         return state
-    return set_experiment(state, replace(experiment, returning=returning))
+    return set_experiment(state, replaced(experiment, returning=returning))
 
 
 def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
@@ -210,12 +210,12 @@ def put_agent(state: State, agent: Agent) -> State:
     if old and was_member:
         pool = _offer(pool_of(state, old.pool), old, -1)
         gpu_agents = pool.gpu_agents - (old.kind == "cuda")
-        state = put_pool(state, replace(pool, agents=without_item(pool.agents, old.agent_id), gpu_agents=gpu_agents))
+        state = put_pool(state, replaced(pool, agents=without_item(pool.agents, old.agent_id), gpu_agents=gpu_agents))
     pool = pool_of(state, agent.pool)
     if is_member:
         gpu_agents = pool.gpu_agents + (agent.kind == "cuda")
-        pool = replace(pool, agents=with_item(pool.agents, agent.agent_id), gpu_agents=gpu_agents)
-    agent = replace(agent, free=free_slots(pool, agent))
+        pool = replaced(pool, agents=with_item(pool.agents, agent.agent_id), gpu_agents=gpu_agents)
+    agent = replaced(agent, free=free_slots(pool, agent))
     state = _set_agent(put_pool(state, _offer(pool, agent, 1)), agent)
     for name in concerned:
         if pool_of(state, name).kind != kinds[name]:
@@ -227,7 +227,7 @@ def put_agent(state: State, agent: Agent) -> State:
 def _offer(pool: Pool, agent: Agent, sign: int) -> Pool:
     """Count the agent's slots in (1) or out (-1)."""
     change = with_item if sign > 0 else without_item
-    return replace(
+    return replaced(
         pool,
         capacity=pool.capacity + sign * len(usable_slots(pool, agent)),
         free=pool.free + sign * len(agent.free),
@@ -248,17 +248,17 @@ def _room(agent: Agent) -> tuple[int, str]:
 
 def _set_agent(state: State, agent: Agent) -> State:
     if agent.lost and not (agent.used or agent.auxiliary):
-        return replace(state, agents=state.agents.delete(agent.agent_id)) if agent.agent_id in state.agents else state
-    return replace(state, agents=state.agents.set(agent.agent_id, agent))
+        return replaced(state, agents=state.agents.delete(agent.agent_id)) if agent.agent_id in state.agents else state
+    return replaced(state, agents=state.agents.set(agent.agent_id, agent))
 
 
 def recount_pool(state: State, name: str, members: tuple[str, ...]) -> State:
     """Count all that the pool's agents offer anew. `members` are the joined ones, sorted."""
     agents = [state.agents[agent_id] for agent_id in members]
     gpu_agents = sum(agent.kind == "cuda" for agent in agents)
-    pool = replace(pool_of(state, name), agents=members, gpu_agents=gpu_agents, capacity=0, free=0, idle=())
-    changed = [replace(agent, free=free_slots(pool, agent)) for agent in agents]
-    pool = replace(
+    pool = replaced(pool_of(state, name), agents=members, gpu_agents=gpu_agents, capacity=0, free=0, idle=())
+    changed = [replaced(agent, free=free_slots(pool, agent)) for agent in agents]
+    pool = replaced(
         pool,
         capacity=sum(len(usable_slots(pool, agent)) for agent in changed),
         free=sum(len(agent.free) for agent in changed),
@@ -273,7 +273,7 @@ def recount_pool(state: State, name: str, members: tuple[str, ...]) -> State:
 def recount_coming(state: State, name: str) -> State:
     pool = pool_of(state, name)
     coming = sum(slots_coming_back(state, pool, state.allocations[item]) for item in pool.leaving)
-    return state if coming == pool.coming else put_pool(state, replace(pool, coming=coming))
+    return state if coming == pool.coming else put_pool(state, replaced(pool, coming=coming))
 
 
 def use(state: State, item: str, slots: SlotSet, change: Callable[[tuple[Use, ...], Use], tuple[Use, ...]]) -> State:
@@ -284,11 +284,11 @@ def use(state: State, item: str, slots: SlotSet, change: Callable[[tuple[Use, ..
         for slot in slot_ids:
             used = change(used, (slot, item))
         pool = pool_of(state, old.pool)
-        agent = replace(old, used=used)
-        agent = replace(agent, free=free_slots(pool, agent))
+        agent = replaced(old, used=used)
+        agent = replaced(agent, free=free_slots(pool, agent))
         idle = without_item(pool.idle, (len(old.free), agent_id)) if old.free else pool.idle
         idle = with_item(idle, (len(agent.free), agent_id)) if agent.free else idle
-        pool = replace(pool, idle=idle, free=pool.free - len(old.free) + len(agent.free))
+        pool = replaced(pool, idle=idle, free=pool.free - len(old.free) + len(agent.free))
         state = _set_agent(put_pool(state, pool), agent)
     return state
 
@@ -297,11 +297,11 @@ def use_auxiliary(state: State, item: str, slots: SlotSet, change: Callable[[tup
     """Count a trial without slots to its agent, or out."""
     for agent_id, _ in slots:
         old = state.agents[agent_id]
-        agent = replace(old, auxiliary=change(old.auxiliary, item))
+        agent = replaced(old, auxiliary=change(old.auxiliary, item))
         pool = pool_of(state, old.pool)
         room = without_item(pool.auxiliary_room, _room(old))
         room = with_item(room, _room(agent)) if takes_auxiliary(agent) else room
-        state = _set_agent(put_pool(state, replace(pool, auxiliary_room=room)), agent)
+        state = _set_agent(put_pool(state, replaced(pool, auxiliary_room=room)), agent)
     return state
 
 
