@@ -20,6 +20,8 @@ import yaml
 CLUSTER_VARIABLE = "BENCH_CLUSTER"
 """Names the data directory of a running cluster that benchmarks use instead of one of their own: the small forms share one, as
 its start and end cost ten seconds of a processor."""
+DOOR_VARIABLE = "TEST_COMMANDS_DOOR"
+"""As tests/support/commands.py has it: names where small forms have commands forked."""
 TENUTO = Path(sys.executable).with_name("tenuto")
 WAIT_SECONDS_MAX = 300.0
 POLL_SECONDS = 0.02
@@ -31,7 +33,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """`tenuto` to its end. In small forms it is forked from a process that has imported it. Raises subprocess.TimeoutExpired."""
     words = [*map(str, arguments)]
-    if CLUSTER_VARIABLE in os.environ:
+    if DOOR_VARIABLE in os.environ:
         sys.path.insert(0, str(Path(__file__).parents[1]))
         from tests.support import commands
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import browser, docker_daemon
+from tests.support import browser, commands, docker_daemon
 from tests.support.benchmark_runs import BENCHMARKS, ON_A_CLUSTER, PROGRAMS, Runs
 from tests.support.forked_programs import ForkedPrograms
 
@@ -22,6 +22,8 @@ NOT_INSTALLED = {
     "horovod": lambda: "" if Path(sys.executable).with_name("horovodrun").exists() else "Horovod has no wheel: make horovod.",
 }
 """Reason why a whole program cannot run here, or empty; then only its options are read."""
+WITH_FORKED_COMMANDS = {"containers"}
+"""They start a cluster, and measure nothing of its start: it is forked, and so are their commands."""
 DETERMINED = """
 name: mnist
 entrypoint: python3 train.py
@@ -44,7 +46,7 @@ def _can_be_started(path: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[ForkedPrograms]:
-    with ForkedPrograms() as found:
+    with ForkedPrograms(inherited=[commands.door().fileno()]) as found:
         yield found
 
 
@@ -73,7 +75,8 @@ ALONE = sorted(set(programs()) & PROGRAMS.keys() - ON_A_CLUSTER)
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in ALONE])
 def test_benchmark(name: str, forked: ForkedPrograms, tmp_path: Path, ours: Path) -> None:
-    runs, places = Runs(forked, tmp_path), {"tmp": tmp_path, "ours": ours, "determined": tmp_path / "determined"}
+    variables = {commands.DOOR_VARIABLE: str(commands.door().fileno())} if name in WITH_FORKED_COMMANDS else {}
+    runs, places = Runs(forked, tmp_path, variables), {"tmp": tmp_path, "ours": ours, "determined": tmp_path / "determined"}
     if reason := NOT_INSTALLED.get(name, lambda: "")():
         runs.run(name, "--help")
         pytest.skip(reason)
