@@ -33,6 +33,7 @@ from tenuto.services.tracker import commands as tracker
 from tenuto.services.tracker.core import TrackerCore
 
 VALIDATION_PERIOD = 2
+ENDS = ("ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled")
 LATER_US = 10**15
 """A time after the end of every pause before a restart."""
 
@@ -94,12 +95,18 @@ class House:
         }
         self.agents = [Agent(f"agent-{number}", slots) for number in range(agents)]
         self._commands = 0
+        self._places: dict[UUID, int] = {}
+        """Of events in the log, by their ids."""
+        self._ended = 0
 
     # The log and the services.
 
     def _append(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            assert all(event.id != old.id for old in self.log[-200:]), f"{event.type} {event.id} is recorded twice"
+            before = self._places.get(event.id)
+            assert before is None or before < len(self.log) - 200, f"{event.type} {event.id} is recorded twice"
+            self._places[event.id] = len(self.log)
+            self._ended += event.type in ENDS
             self.versions[event.stream] += 1
             self.log.append(event.recorded(len(self.log) + 1, self.versions[event.stream]))
 
@@ -120,9 +127,8 @@ class House:
         if any(self.versions[stream] != version for stream, version in guards.items()):
             self.advance(service)
         service.state, decided = step(service.core, service.state, command, seen_position=service.position, time_us=len(self.log))
-        known = {event.id for event in self.log}
-        assert not any(event.id in known for event in decided if event.type != "ReportRefused")
-        self._append(tuple(event for event in decided if event.id not in known))
+        assert not any(event.id in self._places for event in decided if event.type != "ReportRefused")
+        self._append(tuple(event for event in decided if event.id not in self._places))
         service.core.check(service.state)
         return decided
 
@@ -313,7 +319,7 @@ class House:
             self.ask(CancelExperiment, experiment_id=experiment, kill=self.rng.random() < 0.5)
 
     def ended(self) -> int:
-        return sum(event.type in ("ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled") for event in self.log)
+        return self._ended
 
     def settle(self) -> None:
         for _ in range(100):
