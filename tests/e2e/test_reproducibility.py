@@ -301,15 +301,18 @@ def test_each_planted_cause_is_named_first(bench: Bench, tmp_path: Path) -> None
     )  # fmt: skip
     short, seeded = (*short, *noise), (*seeded, *noise)
     same = edited(tmp_path / "same", "STEP_SECONDS = 0.02", "STEP_SECONDS  =  0.02")
-    old = bench.create(*seeded, "--set", installed(tmp_path / "old", "1.0"))
-    new = bench.create(*seeded, "--set", installed(tmp_path / "new", "2.0"), model=same)
     code = edited(tmp_path / "code", "momentum=0.9", "momentum=0.8")
     dtype = edited(tmp_path / "dtype", "torch.float32", "torch.float64")
+    seed = bench.create(*short, "--set", "reproducibility.experiment_seed=2", model=same)
+    others = [bench.create(*seeded, model=model) for model in (code, dtype)]
+    # Last those with variables of their own, each of which needs a warm process of its own: they would end that of the others.
+    old = bench.create(*seeded, "--set", installed(tmp_path / "old", "1.0"))
+    new = bench.create(*seeded, "--set", installed(tmp_path / "new", "2.0"), model=same)
     threads = bench.create(*seeded, "--set", "environment.variables.OMP_NUM_THREADS=2", model=same)
     planted = [
-        (base, bench.create(*short, "--set", "reproducibility.experiment_seed=2", model=same), "seed", "seed"),
-        (base, bench.create(*seeded, model=code), "code", "model_def.py"),
-        (base, bench.create(*seeded, model=dtype), "dtype", "parameter_dtypes"),
+        (base, seed, "seed", "seed"),
+        (base, others[0], "code", "model_def.py"),
+        (base, others[1], "dtype", "parameter_dtypes"),
         (old, new, "package", "planted"),
         (base, threads, "setting", "OMP_NUM_THREADS"),
     ]

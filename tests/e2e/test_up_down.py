@@ -48,9 +48,11 @@ class User:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_") or name == HOME_VARIABLE}
         # Nothing is trained here; one test has warm workers, to see that they end, too.
         self.environment = kept | {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
+        self.forked_up = True
+        """`up --detach` is forked, with what it starts: for tests of what happens after that."""
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return tenuto(arguments, self.environment | environment, COMMAND_SECONDS_MAX)
+        return tenuto(arguments, self.environment | environment, COMMAND_SECONDS_MAX, forked_up=self.forked_up)
 
     def ok(self, *arguments: str) -> str:
         done = self.run(*arguments)
@@ -88,6 +90,7 @@ def user() -> Iterator[User]:
 
 
 def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
+    user.forked_up = False
     for name in COLD:
         del user.environment[name]
     # A port of its own: between `down` and the second `up` another cluster may take the usual one.
@@ -98,7 +101,7 @@ def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
     assert set(before["processes"]) == PROCESSES
     assert (user.directory / "rest.token").stat().st_mode & 0o777 == 0o600
 
-    again = user.run("up", "-d")
+    again = user.run("up", "--detach")
     assert again.returncode == 1
     assert again.stderr == f"Error: The cluster in {user.directory.resolve()} is already up at {url}; `tenuto down` stops it.\n"
 
@@ -126,7 +129,7 @@ def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
 
 
 def test_everything_that_is_killed_comes_back_and_down_needs_no_supervisor(user: User) -> None:
-    user.ok("up", "-d")
+    user.ok("up", "--detach")
     for name in user.status()["processes"]:
         pid = user.pid_of(name)  # as it is now: what was killed before may have ended others, which then came back
         with contextlib.suppress(ProcessLookupError):
@@ -163,7 +166,7 @@ def test_nothing_is_left_in_the_temporary_directory(user: User, tmp_path: Path, 
         user.directory = deep
         user.environment |= {"TENUTO_DATA_DIRECTORY": str(deep), "TMPDIR": temporary}
         try:
-            user.ok("up", "-d", "--cpu-slots", "1", "--port", str(choose_port(REST_PORTS)))
+            user.ok("up", "--detach", "--cpu-slots", "1", "--port", str(choose_port(REST_PORTS)))
             user.ok("exp", "create", str(tmp_path / "config.yaml"), str(tmp_path / "code"))
             user.wait_status(lambda _: any(Path(temporary).glob("tenuto-*/tmp/*/forgotten")))
             assert list(Path(temporary).glob("tenuto-*/agent.sock"))
@@ -173,7 +176,7 @@ def test_nothing_is_left_in_the_temporary_directory(user: User, tmp_path: Path, 
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
                 assert os.listdir(temporary) != []
-                user.ok("up", "-d", "--cpu-slots", "1")
+                user.ok("up", "--detach", "--cpu-slots", "1")
         finally:
             user.run("down")
         assert os.listdir(temporary) == []
@@ -182,7 +185,7 @@ def test_nothing_is_left_in_the_temporary_directory(user: User, tmp_path: Path, 
 def test_a_taken_port(user: User) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = user.run("up", "-d", "--port", str(port))
+        done = user.run("up", "--detach", "--port", str(port))
     assert (done.returncode, done.stderr) == (
         1,
         f"Error: Port {port} of 127.0.0.1 is taken by another program: choose another with --port.\n",
@@ -192,7 +195,7 @@ def test_a_taken_port(user: User) -> None:
 
 def test_a_file_in_the_way(user: User) -> None:
     (user.directory / "file").write_text("")
-    done = user.run("up", "-d", "--data-dir", str(user.directory / "file" / "data"))
+    done = user.run("up", "--detach", "--data-dir", str(user.directory / "file" / "data"))
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: Cannot use {user.directory.resolve()}/file/data: a part of this path is a file.")
 
@@ -213,20 +216,20 @@ def mounted(user: User) -> Iterator[Path]:
 
 def test_no_space_left(user: User, mounted: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=20m", mounted], check=True)
-    done = user.run("up", "-d", "--data-dir", str(mounted))
+    done = user.run("up", "--detach", "--data-dir", str(mounted))
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: No space left on the disk that holds {mounted.resolve()}: free some")
 
 
 def test_a_disk_that_cannot_be_written(user: User, mounted: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", mounted], check=True)
-    done = user.run("up", "-d", "--data-dir", str(mounted))
+    done = user.run("up", "--detach", "--data-dir", str(mounted))
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: Cannot write to {mounted.resolve()}: Read-only file system. Choose a directory")
 
 
 def test_the_disk_fills_while_the_cluster_runs(user: User, mounted: Path) -> None:
-    user.ok("up", "-d", "--data-dir", str(mounted))
+    user.ok("up", "--detach", "--data-dir", str(mounted))
     free = shutil.disk_usage(mounted).free
     filler = mounted / "filler"
     subprocess.run(["fallocate", "-l", str(free), filler], check=False)

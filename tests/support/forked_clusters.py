@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,7 @@ def _begin(command: Sequence[str], environment: Mapping[str, str], directory: Pa
     os.environ.update(shown)
     show_as(command, shown)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    tempfile.tempdir = None  # what was imported may have asked for it, with another environment
     sys.path[0] = os.getcwd()
     sys.argv[:] = [str(sys.modules[command[2]].__file__), *command[3:]]
     sys.orig_argv[:] = command
