@@ -173,3 +173,4 @@ def test_a_start_without_it_gives_the_files_back(raid: Raid, cluster: LiveCluste
     layout.close_to_others(worker_user=False)
     assert {path.owner() for path in (layout.root, layout.token, layout.agent / "agent.sqlite", layout.nats)} == {"root"}
     assert os.stat(layout.root).st_mode & stat.S_ISUID == 0
+    cluster.up()  # for tests that come after this one
