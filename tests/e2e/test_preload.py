@@ -21,6 +21,12 @@ PARTS = PROCESSES - {"postgres", "nats"}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+@pytest.fixture(autouse=True)
+def started(user: User) -> None:
+    """With interpreters of their own, as for any user."""
+    user.forked_up = False
+
+
 def parents(user: User) -> set[int]:
     """Ids of preloaded parents; at most one, beside what is just being forked."""
     return {process.pid for process in marked_processes(Layout(user.directory.resolve())) if is_parent(process)}
@@ -77,7 +83,8 @@ def test_what_happens_to_the_parent_stops_nothing(user: User) -> None:
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_parent_leaves_with_its_supervisor(user: User, stopped: bool) -> None:
-    user.ok("up", "-d")
+    user.forked_up = stopped  # the same parent: what it does is seen once in an interpreter of its own
+    user.ok("up", "--detach")
     first, state = parent(user), read_state(Layout(user.directory.resolve()))
     assert state is not None
     if stopped:
@@ -88,7 +95,7 @@ def test_the_parent_leaves_with_its_supervisor(user: User, stopped: bool) -> Non
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert user.run("agent", "ls").returncode == 0  # the services go on without it
-    user.ok("up", "-d")
+    user.ok("up", "--detach")
     assert not alive(first)
     again = user.status()["processes"]
     assert psutil.Process(again["gateway"]["pid"]).ppid() == parent(user)
