@@ -139,7 +139,8 @@ def measured(run: Callable[[LiveCluster, Path], dict[str, Any]], file: Path | No
     """Runs it on a cluster of its own, prints its report, and writes it into `file`."""
     with tempfile.TemporaryDirectory(prefix="tenuto-kills-") as name:
         Path(name).chmod(0o711)
-        cluster = LiveCluster(Path(os.environ[CLUSTER_VARIABLE]) if is_shared() else Path(name) / "cluster")
+        directory = Path(os.environ[CLUSTER_VARIABLE]) if is_shared() else Path(name) / "cluster"
+        cluster = LiveCluster(directory, forked_up=is_shared())
         try:
             report = run(cluster, Path(name))
         except BaseException:

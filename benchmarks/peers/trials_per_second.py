@@ -48,7 +48,7 @@ def tenuto(trials: int, mode: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tenuto-rate-") as name:
         Path(name).chmod(0o711)
         running = os.environ.get(CLUSTER_VARIABLE)
-        cluster, config = LiveCluster(Path(running or Path(name) / "cluster")), Path(name) / "config.yaml"
+        cluster, config = LiveCluster(Path(running or Path(name) / "cluster"), forked_up=False), Path(name) / "config.yaml"
         config.write_text(
             yaml.safe_dump(
                 {

@@ -90,10 +90,12 @@ class Node:
 class LiveCluster:
     """One data directory. `up` starts it, `down` stops it; `kill` ends one of its processes with SIGKILL."""
 
-    def __init__(self, directory: Path, cpu_slots: int = 2, inside: tuple[str, ...] = (), *, warm: bool = True) -> None:
+    def __init__(
+        self, directory: Path, cpu_slots: int = 2, inside: tuple[str, ...] = (), *, warm: bool = True, forked_up: bool = True
+    ) -> None:
         """`inside`: a command that runs `tenuto up`, in a mount namespace for example. `warm`: False for trials without a
-        framework, see COLD."""
-        self.directory, self.cpu_slots, self._inside = directory, cpu_slots, inside
+        framework, see COLD. `forked_up`: False where its start is as for any user, see `tenuto`."""
+        self.directory, self.cpu_slots, self._inside, self._forked_up = directory, cpu_slots, inside, forked_up
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory), **({} if warm else COLD)}
         self.told_at_start = ""
         self._events: list[Event] = []
@@ -108,7 +110,7 @@ class LiveCluster:
     ) -> subprocess.CompletedProcess[str]:
         """`more`: variables of this command alone."""
         inside = self._inside if args[0] == "up" else ()
-        done = tenuto(args, self.environment | dict(more or {}), seconds_max, inside, forked_up=True)
+        done = tenuto(args, self.environment | dict(more or {}), seconds_max, inside, forked_up=self._forked_up)
         if check and done.returncode != 0:
             raise AssertionError(f"tenuto {' '.join(map(str, args))} left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
         return done
