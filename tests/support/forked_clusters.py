@@ -1,7 +1,8 @@
 """`tenuto up --detach` where commands are forked (command_server.py): then the supervisor is forked from its command, and the
 supervisor's preloaded parent from the supervisor, before that has begun anything. Interpreters of their own would import the same
-again: five seconds of a processor for each cluster. They show the same command and environment, lead sessions of their own, and
-are each other's children as without this. A second preloaded parent, after the end of the first, is an interpreter of its own.
+again: three to eight seconds of a processor for each cluster. They show the same command and environment, lead sessions of their
+own, and are each other's children as without this. A second preloaded parent, after the first has ended, is an interpreter of its
+own.
 
 The server runs this file (`runpy.run_path`): it imports nothing of the tests, and nothing that is started finds it as a module.
 """
