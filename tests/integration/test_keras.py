@@ -1,174 +1,52 @@
-"""Keras trials: killed or preempted and resumed, they end with the bits of one that was left alone; on both back ends, from every
-kind of data. And what users are told about mistakes."""
+"""Keras trials on torch: killed or preempted and resumed, they end with the bits of one that was left alone; from every kind of
+data. And what users are told about mistakes."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
-from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support import real_parts
-from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
+from tests.support.agent_stand_in import AgentStandIn, begins_with_weights
 from tests.support.checkpoint_reports import stored_files
+from tests.support.keras_bench import (
+    PROGRAM_SECONDS_MAX,
+    bench,
+    check_killed_or_preempted,
+    last_line,
+    start,
+)
 from tests.support.seeds import SEEDS
-from tests.support.warm_starts import KERAS
 
 real_parts.package("keras")
-SUPPORT = Path(__file__).parents[1] / "support"
-CONTEXT = SUPPORT / "trials" / "keras_everything"
-TARGET_BATCHES = 14
-KILL_AFTER_US_MAX = 30_000
-SCRIPT_SECONDS_MAX = 1_500.0
-"""Half a minute of TensorFlow's computing takes several where others compute, too; a program that hangs takes for ever."""
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DATA = {
-    "tensorflow": ["dataset", "drawing", "stateless", "endless", "pydataset", "arrays"],
-    "torch": ["arrays", "loader", "pydataset"],
-}
 
 
-@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
-@pytest.mark.parametrize("backend", sorted(DATA))
-def test_every_kind_of_data_goes_on_where_it_was(backend: str) -> None:
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
-    script = SUPPORT / "scripts" / "keras_data.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *DATA[backend]], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == []
+@pytest.mark.timeout(PROGRAM_SECONDS_MAX + 60)
+def test_every_kind_of_data_goes_on_where_it_was(tmp_path: Path) -> None:
+    assert json.loads(last_line(tmp_path, "torch", "keras_data.py", "arrays", "loader", "pydataset")) == []
 
 
-@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
+@pytest.mark.timeout(PROGRAM_SECONDS_MAX + 60)
 @pytest.mark.parametrize("name", ["keras_attributes.py", "keras_own_state.py"])
-@pytest.mark.parametrize("backend", sorted(DATA))
-def test_what_a_trial_keeps_itself_goes_on_or_is_said(backend: str, name: str) -> None:
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
-    script = SUPPORT / "scripts" / name
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "all as it was"
+def test_what_a_trial_keeps_itself_goes_on_or_is_said(tmp_path: Path, name: str) -> None:
+    assert last_line(tmp_path, "torch", name) == "all as it was"
 
 
-def bench(directory: Path, backend: str, data: str, **changes: Any) -> WorkerBench:
-    directory.mkdir()
-    config = {
-        "name": "keras",
-        "entrypoint": "model_def:Everything",
-        "searcher": {"name": "single", "metric": "val_loss", "max_length": {"batches": TARGET_BATCHES}},
-        "min_checkpoint_period": {"batches": 2},
-        "min_validation_period": {"epochs": 1},
-        "log_period": {"batches": 1},
-        "environment": {"variables": {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}},
-        "reproducibility": "exact",
-        **changes,
-    }
-    hyperparameters = {"learning_rate": 0.01, "data": data}
-    return WorkerBench(directory, CONTEXT, config, hyperparameters, modules=KERAS[backend])
-
-
-def start(trial: WorkerBench, agents: list[AgentStandIn], checkpoint: CheckpointReport | None, **environment: str) -> Any:
-    agent = trial.agent(TARGET_BATCHES, checkpoint)
-    agents.append(agent)
-
-    def stop(report: TrackerReport) -> pb.Directive | None:
-        if report.kind == "validation" and report.batches == TARGET_BATCHES:
-            return pb.Directive(action=pb.Directive.STOP, target_length=TARGET_BATCHES)
-        return None
-
-    agent.react = stop
-    return trial.start(agent, **trial.config.environment.variables, **environment)
-
-
-def last_of(agents: list[AgentStandIn]) -> CheckpointReport | None:
-    """None: the first one was killed before its first checkpoint was stored."""
-    return ([report for agent in agents for report in agent.checkpoints()] or [None])[-1]
-
-
-def result(agents: list[AgentStandIn]) -> dict[str, Any]:
-    """All that the trial came to, and every metric that it reported, by position."""
-    checkpoint = last_of(agents)
-    assert checkpoint is not None
-    assert checkpoint.batches == TARGET_BATCHES
-    files = stored_files(checkpoint)
-    points = {point.batches: point.metrics for agent in agents for report in agent.metrics for point in report.points}
-    return {
-        "weights": files["model.safetensors"].read_bytes(),
-        "state": files["state.safetensors"].read_bytes(),
-        "validations": {report.batches: report.metrics for agent in agents for report in agent.validations()},
-        "training metrics": dict(sorted(points.items())),
-        "exactness": files["exactness.json"].read_text(),
-    }
+@pytest.mark.timeout(PROGRAM_SECONDS_MAX + 60)
+def test_data_with_generators_of_its_own_goes_on_from_any_position(tmp_path: Path) -> None:
+    assert last_line(tmp_path, "torch", "keras_own_generators.py") == "all as it was"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("backend", "data"), [("tensorflow", "dataset"), ("torch", "arrays")])
-def test_killed_or_preempted_it_ends_with_the_same_bits(tmp_path: Path, backend: str, data: str, seed: int) -> None:
-    instants = random.Random(seed)
-    with bench(tmp_path / "whole", backend, data) as trial:
-        agents: list[AgentStandIn] = []
-        run = start(trial, agents, None)
-        assert run.wait() == 0, run.output()
-        expected = result(agents)
-    with bench(tmp_path / "killed", backend, data) as trial:
-        agents = []
-        kill_at = f"{instants.randrange(4, 8)}:{instants.randrange(KILL_AFTER_US_MAX)}"
-        run = start(trial, agents, None, TEST_KILL_AT=kill_at)
-        assert run.wait() == -9, run.output()
-        if backend == "torch":  # each process of the other one traces for seconds
-            run = start(trial, agents, last_of(agents), TEST_PREEMPT_AT="11")
-            assert run.wait() == 80, run.output()
-        run = start(trial, agents, last_of(agents))
-        assert run.wait() == 0, run.output()
-        assert result(agents) == expected
-
-
-def test_a_tensorflow_loop_through_the_core_api_goes_on_where_it_was(tmp_path: Path) -> None:
-    """The example: its tf.train.Checkpoint holds model, optimizer and the place in the data."""
-    config = {
-        "name": "loop",
-        "entrypoint": "train.py",
-        "searcher": {"name": "single", "metric": "accuracy", "max_length": {"batches": TARGET_BATCHES}},
-        "log_period": {"batches": 1},
-        "environment": {"variables": {"TF_CPP_MIN_LOG_LEVEL": "3"}},
-    }
-    losses = []
-    for stops in ([TARGET_BATCHES], [6, TARGET_BATCHES]):
-        directory = tmp_path / str(len(stops))
-        directory.mkdir()
-        with WorkerBench(
-            directory,
-            EXAMPLES / "tensorflow_loop",
-            config,
-            {"learning_rate": 0.01, "batch_size": 20},
-            modules=KERAS["tensorflow"],
-        ) as trial:
-            agents: list[AgentStandIn] = []
-            for stop in stops:
-                agent = trial.agent(stop, agents[-1].checkpoints()[-1] if agents else None)
-                agents.append(agent)
-                agent.react = lambda report, stop=stop: (  # type: ignore[misc]
-                    pb.Directive(action=pb.Directive.STOP, target_length=stop) if report.kind == "validation" else None
-                )
-                run = trial.start(agent, **trial.config.environment.variables)
-                assert run.wait() == 0, run.output()
-            points = {point.batches: point.metrics for item in agents for report in item.metrics for point in report.points}
-            losses.append((points, agents[-1].validations()[-1].metrics))
-    assert len(losses[0][0]) == TARGET_BATCHES
-    assert losses[0] == losses[1]
+def test_killed_or_preempted_it_ends_with_the_same_bits(tmp_path: Path, seed: int) -> None:
+    check_killed_or_preempted(tmp_path, "torch", "arrays", seed)
 
 
 def test_the_example(tmp_path: Path) -> None:
@@ -240,15 +118,9 @@ def test_mistakes_are_told_with_file_and_line(tmp_path: Path, change: str, words
         assert agents[0].error_file.read_text().startswith(words)
 
 
-@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
-def test_methods_and_callbacks_are_checked_at_the_start() -> None:
-    environment = {**os.environ, "KERAS_BACKEND": "torch"}
-    script = SUPPORT / "scripts" / "keras_checks.py"
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+@pytest.mark.timeout(PROGRAM_SECONDS_MAX + 60)
+def test_methods_and_callbacks_are_checked_at_the_start(tmp_path: Path) -> None:
+    found = json.loads(last_line(tmp_path, "torch", "keras_checks.py"))
     assert [found[case] for case in ("usual", "library", "whole")] == [None, None, []]
     assert found["elsewhere"].endswith(
         "on_train_workload_end would never be called: write on_epoch_end(self, epoch, logs) instead."

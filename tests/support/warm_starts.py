@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
@@ -25,10 +26,28 @@ READY_SECONDS_MAX = 240.0
 """Time limit of importing a framework on a busy machine."""
 KERAS = {"tensorflow": ("tensorflow",), "torch": ("keras",)}
 """Modules for trials of Keras, by its back end, which is fixed when it is imported. TensorFlow imports Keras by itself. Either
-import costs a process 5 to 7 seconds of processor time."""
-_MORE_MODULES = """
-import sys
-from tenuto.workers.harness import zygote
+import costs a process 7 to 12 seconds of processor time, so tests of the same back end share a file."""
+FRAMEWORKS = {KERAS["tensorflow"]: "tensorflow", KERAS["torch"]: "keras on torch"}
+"""What an agent's warm process is for that has imported these; all others are for PyTorch. TensorFlow's lacks torch, which costs
+four seconds more."""
+PROGRAM_VARIABLE = "TEST_PROGRAM"
+"""A program, with its arguments as JSON, that is run in place of a trial."""
+FORKED_ENDS = Path(__file__).with_name("forked_ends.py")
+_MORE_MODULES = f"""
+import json, os, runpy, sys
+from tenuto.workers.harness import main, zygote
+
+trial, ends = main.main, runpy.run_path({str(FORKED_ENDS)!r})
+
+def program(wait_go):
+    if "{PROGRAM_VARIABLE}" not in os.environ:
+        trial(wait_go)
+    wait_go()
+    sys.argv = json.loads(os.environ.pop("{PROGRAM_VARIABLE}"))
+    sys.path[:0] = [os.path.dirname(sys.argv[0]), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+    ends["leave"](ends["to_its_end"](lambda: runpy.run_path(sys.argv[0], run_name="__main__")))
+
+main.main = program
 zygote.PRELOADED += tuple(sys.argv.pop().split(","))
 zygote.main()
 """
@@ -94,6 +113,7 @@ class WarmStarts:
                     "PYTHONFAULTHANDLER": "1",
                     "CUDA_VISIBLE_DEVICES": "",
                     **({"KERAS_BACKEND": "torch"} if "keras" in modules else {}),
+                    **({FRAMEWORK_VARIABLE: FRAMEWORKS[modules]} if modules in FRAMEWORKS else {}),
                     RUN_VARIABLE: "-" * MARK_BYTES,
                 },
                 cwd="/",
@@ -105,7 +125,8 @@ class WarmStarts:
         finally:
             log.unlink()
 
-    def start(self, environment: Mapping[str, str], cwd: Path, log: Path) -> WarmProcess:
+    def start(self, environment: Mapping[str, str], cwd: Path, log: Path, errors: Path | None = None) -> WarmProcess:
+        """`errors`: file of its standard error, if that is not to be mixed with what it prints."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._channel, [b"f"], [theirs.fileno()])
@@ -119,7 +140,7 @@ class WarmStarts:
                 mark=str(log),
                 exit_file=str(exit_file),
                 stdout=str(log),
-                stderr=str(log),
+                stderr=str(errors or log),
                 gang=GANG_VARIABLE in environment,
             )
             ours.sendall(json.dumps(job).encode() + b"\n")
@@ -142,3 +163,20 @@ def warm_starts(modules: tuple[str, ...] = ()) -> WarmStarts:
         _STARTS[modules] = WarmStarts(modules)
         atexit.register(_STARTS[modules].close)
     return _STARTS[modules]
+
+
+def run_program(
+    modules: tuple[str, ...], program: Path, *arguments: str, directory: Path, seconds_max: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """As `python PROGRAM ARGUMENTS` in a process that has imported these modules, with its output captured in new files of this
+    directory. `environment`: on top of that of the tests; what is read by an import has no effect."""
+    out, errors = directory / f"{program.stem}-out.txt", directory / f"{program.stem}-errors.txt"
+    command = [str(program), *arguments]
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment, PROGRAM_VARIABLE: json.dumps(command)}
+    process = warm_starts(modules).start(variables, directory, out, errors)
+    try:
+        code = process.wait(seconds_max)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(command, code, out.read_text(), errors.read_text())

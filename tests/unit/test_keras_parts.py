@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,12 +42,3 @@ def test_frameworks_are_imported_by_the_users_code_alone() -> None:
     code += "print(sorted({'keras', 'tensorflow', 'torch', 'horovod'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_data_with_generators_of_its_own_goes_on_from_any_position() -> None:
-    """In a process of its own, as Keras chooses its back end once."""
-    root = Path(__file__).parents[2]
-    script = root / "tests" / "support" / "scripts" / "keras_own_generators.py"
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(root)}
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment)
-    assert run.stdout.strip().endswith("all as it was"), run.stderr
