@@ -39,7 +39,7 @@ from tenuto.workers.harness import main, zygote
 
 trial, ends = main.main, runpy.run_path({str(FORKED_ENDS)!r})
 
-def program(wait_go):
+def program(wait_go=None):
     if "{PROGRAM_VARIABLE}" not in os.environ:
         trial(wait_go)
     wait_go()
