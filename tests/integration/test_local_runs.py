@@ -200,9 +200,12 @@ def test_a_metric_that_is_never_reported_fails_as_in_the_cluster(summing: Path) 
 
 def test_an_error_of_a_script_is_said_as_in_the_cluster(summing: Path) -> None:
     (summing / "bad").mkdir()
-    (summing / "bad" / "train.py").write_text("import tenuto\n\ndef go():\n    raise ValueError('no data.csv')\n\ngo()\n")
+    (summing / "bad" / "train.py").write_text(
+        "import atexit; atexit.register(print, 'handled')\n\ndef go():\n    raise ValueError('no data.csv')\n\ngo()\n"
+    )
     code, said = create(summing, "config.yaml", "bad")
     assert code == 2
+    assert said.startswith("handled\n"), "exit handlers run, and their output is written"
     assert "tenuto: the trial failed: train.py:4: ValueError: no data.csv\n" in said
 
 

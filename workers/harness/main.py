@@ -8,9 +8,7 @@ ordered an immediate stop."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -37,6 +35,7 @@ from tenuto.workers.harness.environment import WorkerEnvironment
 from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
 from tenuto.workers.harness.gang import Gang, lost_others
 from tenuto.workers.harness.notifier import Notifier
+from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.training import say
 from tenuto.workers.launch.messages import Message
@@ -64,12 +63,16 @@ def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
         environment = WorkerEnvironment.read()
     except KeyError as error:
         sys.exit(f"tenuto: {error.args[0]} is not set; workers are started by an agent (tenuto up, tenuto exp create).")
-    ending = _Ending()
-    atexit.register(ending.end)  # the first to be registered is the last to run: after the user's own handlers
+    ending = QuickEnd(EXIT_FAILED)  # the slots are wanted by others
     ending.code = run(environment, wait_go)
     # Only after the training: exit handlers and threads of the user's code have a limit, training has none.
-    threading.Thread(target=ending.end_late, daemon=True).start()
+    threading.Thread(target=_end_late, args=[ending], daemon=True).start()
     sys.exit(ending.code)
+
+
+def _end_late(ending: QuickEnd) -> None:
+    threading.Event().wait(EXIT_SECONDS_MAX)
+    ending.end()
 
 
 def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = None) -> int:
@@ -254,21 +257,3 @@ def _die() -> NoReturn:
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
-
-
-class _Ending:
-    """Ends the process once exit handlers have run. Tearing down the interpreter, with all of torch, would hold the slots for
-    another second or two."""
-
-    code = EXIT_FAILED
-
-    def end(self) -> NoReturn:
-        with contextlib.suppress(OSError, ValueError):  # a full disk, or streams that the user's code closed
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(self.code)
-
-    def end_late(self) -> NoReturn:
-        threading.Event().wait(EXIT_SECONDS_MAX)
-        self.end()

@@ -4,6 +4,9 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
+    from tenuto.workers.harness.quick_end import QuickEnd
     from tenuto.workers.local.running import main
 
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    ending = QuickEnd()
+    ending.code = main(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.exit(ending.code)

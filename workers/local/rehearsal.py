@@ -16,6 +16,7 @@ from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.core_api.local_record import Body, read_run
 from tenuto.workers.core_api.session import say
 from tenuto.workers.harness.errors import describe
+from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.schedule import ShortSchedule
 from tenuto.workers.local.running import Foreground
 from tenuto.workers.local.terminal import Terminal
@@ -58,9 +59,11 @@ def rehearse(record: Path, model_directory: Path, period: int, leave_at: int) ->
 
 
 if __name__ == "__main__":
+    ending = QuickEnd()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     record, model_directory, target = map(Path, sys.argv[1:4])  # a script is given other arguments
     period, leave_at = map(int, sys.argv[4:6])
     result = rehearse(record, model_directory, period, leave_at)
     target.with_suffix(".partial").write_bytes(result.to_json())
     os.replace(target.with_suffix(".partial"), target)
+    ending.code = 0
