@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tenuto.schemas.reports import CheckpointReport
+from tests.support import real_parts
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.reactions import stop_at
 
@@ -27,7 +28,7 @@ LIBRARIES = {
 @contextmanager
 def bench(library: str, tmp_path: Path) -> Iterator[WorkerBench]:
     name, modules = LIBRARIES[library]
-    pytest.importorskip(name)
+    real_parts.package(name)
     config = yaml.safe_load((REPOSITORY / "examples" / library / "config.yaml").read_text())
     config["searcher"] |= {"metric": "eval_loss", "max_length": {"batches": STEPS}}
     config |= {"hyperparameters": {}, "min_checkpoint_period": {"batches": SAVED_EVERY}, "log_period": {"batches": STEPS}}

@@ -27,6 +27,7 @@ from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, _mark_of, marked
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned, Zygote
+from tests.support import real_parts
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
@@ -153,7 +154,7 @@ async def test_another_environment_is_warmed_apart(bench: Bench) -> None:
 
 async def test_a_keras_trial_starts_from_a_process_that_has_imported_tensorflow(bench: Bench) -> None:
     """Not where the code sets what TensorFlow reads when it is imported."""
-    pytest.importorskip("tensorflow")
+    real_parts.package("tensorflow")
     await bench.run(SAYS_WHAT_IS_THERE, 1)
     await bench.run(SAYS_WHAT_IS_THERE, 2)
     await bench.run(b"import os; os.environ['KERAS_BACKEND'] = 'torch'\n" + SAYS_WHAT_IS_THERE, 3)
