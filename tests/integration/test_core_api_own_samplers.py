@@ -20,9 +20,10 @@ SCRIPTS = REPOSITORY / "tests" / "support" / "scripts"
 STEPS, SAVED_EVERY = 15, 3
 """Of 6 in an epoch."""
 LIBRARIES = {
-    "huggingface": ("transformers", ("transformers.trainer", "accelerate")),
-    "lightning": ("lightning", ("lightning", "torchdata.stateful_dataloader")),
+    "huggingface": ("transformers", ("transformers.trainer", "transformers.models.bert.modeling_bert", "accelerate")),
+    "lightning": ("lightning", ("lightning", "sklearn.datasets", "torchdata.stateful_dataloader")),
 }
+"""With what tests of the same library have their workers import ahead: so one warm process serves both files."""
 
 
 @contextmanager

@@ -32,6 +32,15 @@ COMPUTING_SHARE = 4
 """One of so many processes begins with files that compute, the others with those that wait. A waiting one takes about a third of
 a processor, so that three of them and a computing one keep two processors busy."""
 
+FRAMEWORKS = {
+    "test_keras": "Keras", "test_determined_trials": "Keras",
+    "test_core_api_huggingface": "trainers", "test_core_api_own_samplers": "trainers",
+    "test_core_api_lightning": "trainers", "test_lightning_epoch_ends": "trainers",
+}  # fmt: skip
+"""What the workers of test files import, by how the files' names begin: Keras with a back end, or other libraries' trainers.
+Each process that runs one starts a warm process first, which costs 7 to 20 seconds of a processor, and has it for all further
+ones."""
+
 
 @cache
 def table() -> dict[str, float]:
@@ -48,6 +57,10 @@ def _directory(file: str) -> str:
     return Path(file).parent.name
 
 
+def _framework(file: str) -> str:
+    return next((name for begin, name in FRAMEWORKS.items() if Path(file).name.startswith(begin)), "")
+
+
 def slowest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """The same order among files of equal length, which is random, and within each file."""
     return sorted(items, key=lambda item: -seconds_of(_file(item.nodeid)))
@@ -59,16 +72,26 @@ def _file(nodeid: str) -> str:
 
 class Mixed(LoadFileScheduling):
     """Deals out whole files, as `--dist loadfile` does. A process that begins with computing files takes waiting ones when no
-    others are left, and the other way round."""
+    others are left, and the other way round. The files of a framework go to the process that had the first of them, as long as
+    the others find any more."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         self._computing = {f"gw{number}" for number in range(max(1, self.numnodes // COMPUTING_SHARE))}
+        self._began: dict[str, str] = {}
+        """Process that had the first file of each framework."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        computes = node.gateway.id in self._computing
-        own = (file for file in self.workqueue if (_directory(file) in COMPUTING) == computes)
-        self.workqueue.move_to_end(next(own, next(iter(self.workqueue))), last=False)
+        process = node.gateway.id
+
+        def later(file: str) -> tuple[bool, int]:
+            began = self._began.get(_framework(file))
+            return (_directory(file) in COMPUTING) != (process in self._computing), 1 if began is None else 2 * (began != process)
+
+        file = min(self.workqueue, key=later)  # of equal ones the longest
+        if framework := _framework(file):
+            self._began.setdefault(framework, process)
+        self.workqueue.move_to_end(file, last=False)
         super()._assign_work_unit(node)
 
 

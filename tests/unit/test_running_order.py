@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_a_process_without_files_of_its_kind_takes_others(monkeypatch: pytest.Mo
     assert dealt(monkeypatch, 1)["gw0"] == [
         *("tests/simulation/test_slow.py", "tests/unit/test_one.py", "tests/unit/test_two.py"),
         *("tests/e2e/test_long.py", "tests/security/test_middle.py", "tests/e2e/test_short.py"),
+    ]
+
+
+def test_files_of_a_framework_are_run_by_the_process_that_has_imported_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {
+        "keras": 90.0,
+        "keras_ranks": 80.0,
+        "core_api_lightning": 70.0,
+        "keras_network": 60.0,
+        "long": 50.0,
+        "limits": 40.0,
+    }
+    monkeypatch.setitem(globals(), "FILES", {f"tests/integration/test_{name}.py": value for name, value in seconds.items()})
+    found = [[Path(file).stem for file in files] for files in dealt(monkeypatch, 2).values()]
+    assert found == [
+        ["test_keras", "test_keras_ranks", "test_keras_network"],
+        ["test_core_api_lightning", "test_long", "test_limits"],
     ]
 
 
