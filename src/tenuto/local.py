@@ -80,7 +80,8 @@ def run_local(
     from tenuto.workers.harness.errors import UserError
     from tenuto.workers.local.running import Foreground
 
-    if current() is not None:
+    session = current()
+    if session is not None and not session.is_over:
         raise UserError("tenuto.run_local: this process has a run already; a script that calls tenuto.init() trains itself.")
     parsed = _config_of(trial, config, hyperparameters or {})
     target = (Path(directory) if directory is not None else new_directory(parsed.name)).absolute()

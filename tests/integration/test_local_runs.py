@@ -121,6 +121,9 @@ def test_a_configuration_as_data_and_values_over_its_ranges(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     space = {"hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1}}}
     data = {**space, "searcher": {"metric": "loss", "max_length": {"batches": 3}}}
+    script = {"name": "script", "entrypoint": "train.py", "searcher": {"metric": "loss", "max_length": {"batches": 3}}}
+    with tenuto.init(script, directory=tmp_path / "script"), pytest.raises(UserError, match="has a run already"):
+        tenuto.run_local(line_trial(), data)
     run = tenuto.run_local(line_trial(), data, hyperparameters={"lr": 0.01}, quiet=True)
     assert run.directory == tmp_path / "tenuto-runs" / "LineTrial-1"
     description = read_run(run.directory)

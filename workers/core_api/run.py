@@ -65,7 +65,7 @@ class Run:
         self._points_sent_at = self._progress_sent_at = session.clock.monotonic()
         self._saving_steps = 0
         """Position of the latest checkpoint that was begun."""
-        self._closed = False
+        self.is_closed = False
         self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
         self._begun_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
         """Position at which this process began. It may be beyond the target: an earlier experiment's trial came so far."""
@@ -265,16 +265,16 @@ class Run:
     def close(self) -> None:
         """Sends the remaining reports, and returns when they are safe. Called at the end of the `with` block; a second call is
         harmless. If the search had asked for more than was validated last, the trial ends here (`end_training`)."""
-        runs = not self._closed and os.getpid() == self._session.process_id and self._session.box.current.action == "run"
+        runs = not self.is_closed and os.getpid() == self._session.process_id and self._session.box.current.action == "run"
         if runs and self.validated_at is not None and self.validated_at < self.target_steps():
             self._end(f"the script ended, at step {self.steps} of {self.target_steps()}")
         self._close()
 
     def _close(self) -> None:
         """As `close`, for a process that says nothing about the end of its training: it was told to leave, or failed."""
-        if self._closed or os.getpid() != self._session.process_id:
+        if self.is_closed or os.getpid() != self._session.process_id:
             return
-        self._closed = True
+        self.is_closed = True
         box = self._session.box
         try:
             if box.current.action != "kill":
@@ -333,7 +333,7 @@ class Run:
             self._session.reports.report("metrics", MetricsReport(**self._session.ids, points=points))
 
     def _check_process(self) -> None:
-        if self._closed:
+        if self.is_closed:
             raise UserError("the run has ended: report and save inside the `with tenuto.init() as run:` block.")
         if os.getpid() != self._session.process_id:
             raise UserError("a process that the script has forked cannot report; do it in the script's own process.")

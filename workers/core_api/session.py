@@ -64,6 +64,11 @@ class Session:
     """Action by which a training loop in the script was told to leave; None if the script has none, or it is not over."""
 
     @property
+    def is_over(self) -> bool:
+        """True once the script has closed its run. Without a cluster another one may begin then."""
+        return self.local_directory is not None and self.run is not None and self.run.is_closed
+
+    @property
     def ids(self) -> Ids:
         return ids_of(self.assignment)
 
