@@ -66,7 +66,8 @@ def test_eight_tabs_of_one_browser_load_and_stay_live(cluster: LiveCluster, brow
         first.close()  # the one whose question opened the stream
         cluster.cli("exp", "kill", str(search.id))
         for tab in tabs[1:]:
-            expect(tab.get_by_role("region", name="Experiments").get_by_text("canceled", exact=True)).to_be_visible()
+            row = tab.get_by_role("region", name="Experiments").get_by_role("row").filter(has_text="seen by all tabs")
+            expect(row.get_by_text("canceled", exact=True)).to_be_visible()
 
 
 def test_a_refused_stream_is_live_again_also_without_shared_workers(cluster: LiveCluster, browser: Browser) -> None:
