@@ -23,6 +23,7 @@ from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.node_questions import DemandStanding
 from tenuto.schemas.provisioning import Provisioning
+from tenuto.services.launcher.adapters.backlog import Backlogs
 from tenuto.services.launcher.adapters.gauges import Losses, backlog_of, nodes_of
 from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
@@ -30,7 +31,6 @@ from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.handlers import Listener
-from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.handlers.nodes import NodeQuestions
 from tenuto.services.launcher.policies.provisioning.standing import standings
 from tenuto.services.launcher.state import State

@@ -28,12 +28,12 @@ from tenuto.schemas.events.run import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, LookAtNodes, RecordHeartbeat, RecordReport, TickNodes
-from tenuto.services.launcher.policies.leaving import says_it_ends, was_asked
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
 from tenuto.services.launcher.policies.provisioning.looks import agents_lost
-from tenuto.services.launcher.policies.restarts import after, pause_of
 from tenuto.services.launcher.state import Allocation, Part, State
+from tenuto.services.launcher.state.leaving import says_it_ends, was_asked
+from tenuto.services.launcher.state.restarts import after, pause_of
 
 OFFERED = tuple(Offer.model_fields)
 """Fields of an agent's offer. If one of them changes, the agent joins again."""

@@ -25,7 +25,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.bus import Backlog
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, REPORT_BYTES_MAX
 from tenuto.schemas.subjects import Lane
-from tenuto.services.launcher.handlers.backlog import BACKLOG_REPORTS_MAX, Backlogs
+from tenuto.services.launcher.adapters.backlog import BACKLOG_REPORTS_MAX, Backlogs
 from tenuto.workers.agent import sending
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
@@ -203,7 +203,7 @@ async def test_what_waits_is_told_by_agent_and_lane(road: Road, caplog: pytest.L
             (AGENT, LANE, BACKLOG_REPORTS_MAX + 1, 7),
             ("node.2", "metrics", 3, 0),
         ]
-        caplog.set_level(logging.INFO, "tenuto.services.launcher.handlers.backlog")
+        caplog.set_level(logging.INFO, "tenuto.services.launcher.adapters.backlog")
         backlogs.warn((await backlogs.look()).lanes)
         backlogs.warn((await backlogs.look()).lanes)
         assert [record.levelname for record in caplog.records] == ["WARNING"], "the same one is not said again at once"

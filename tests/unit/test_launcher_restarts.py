@@ -15,7 +15,7 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
 from tenuto.schemas.ids import allocation_id
 from tenuto.services.launcher.commands import EndRestartPauses
-from tenuto.services.launcher.policies.restarts import RESTART_PAUSE_SECONDS_MAX, pause_seconds
+from tenuto.services.launcher.state.restarts import RESTART_PAUSE_SECONDS_MAX, pause_seconds
 from tests.support import scheduler_driver
 from tests.support.launcher_driver import STOPPED, WHY, Driver, only, preempted
 

@@ -14,7 +14,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.node import NodeFailed
 from tenuto.schemas.subjects import LANES
-from tenuto.services.launcher.handlers.backlog import Backlogs
+from tenuto.services.launcher.adapters.backlog import Backlogs
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Phase
 

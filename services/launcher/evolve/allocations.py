@@ -17,11 +17,11 @@ from tenuto.schemas.events.run import (
     WorkersStarting,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, ValidationReported
-from tenuto.services.launcher.policies.leaving import was_asked
-from tenuto.services.launcher.policies.restarts import after
 from tenuto.services.launcher.state import Allocation, Part, State
 from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
+from tenuto.services.launcher.state.leaving import was_asked
 from tenuto.services.launcher.state.nodes import node_has_ended
+from tenuto.services.launcher.state.restarts import after
 
 
 def granted(state: State, data: AllocationGranted, envelope: Envelope) -> State:

@@ -16,6 +16,7 @@ from tenuto.schemas.events.run import GangPartReported, WorkersExited
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.evolve import allocations
 from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.nodes import (
     FORMER_MAX,
     Backoff,
@@ -37,12 +38,6 @@ def put_pool(state: State, pool: ProvisionedPool) -> State:
 def put_node(state: State, node: Node) -> State:
     pool = state.pools[node.pool]
     return put_pool(state, replace(pool, nodes=pool.nodes.set(node.node_id, node)))
-
-
-def node_of(state: State, agent_id: str) -> Node | None:
-    """The node on record that has this name."""
-    pool = state.pools.get(pool_and_number(agent_id)[0])
-    return pool.nodes.get(agent_id) if pool is not None else None
 
 
 # People's and the scheduler's words.

@@ -27,10 +27,10 @@ from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.offers import unacceptable
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.schemas.text import storable_json, visible
+from tenuto.services.launcher.adapters.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.effects.assigning import assignments_of
-from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.handlers.leases import Leases
 from tenuto.services.launcher.handlers.paces import Paces
 from tenuto.services.launcher.policies.membership import refusal

@@ -20,8 +20,8 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import Cause, WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.record import KnownData, Parent
-from tenuto.services.launcher.policies.restarts import Standstill
 from tenuto.services.launcher.state.nodes import ProvisionedPool, check_pool
+from tenuto.services.launcher.state.restarts import Standstill
 
 Phase = Literal["wanted", "paused", "stopped"]
 """wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""

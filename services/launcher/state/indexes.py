@@ -8,6 +8,7 @@ from immutables import Map
 
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.launcher.state import Allocation, Experiment, State, Trial
+from tenuto.services.launcher.state.nodes import Node, pool_and_number
 
 Index = Map[str, tuple[str, ...]]
 
@@ -44,3 +45,9 @@ def removed(index: Index, key: str, item: str) -> Index:
     if items:
         return index.set(key, items)
     return index.delete(key) if key in index else index
+
+
+def node_of(state: State, agent_id: str) -> Node | None:
+    """The node on record that has this name."""
+    pool = state.pools.get(pool_and_number(agent_id)[0])
+    return pool.nodes.get(agent_id) if pool is not None else None

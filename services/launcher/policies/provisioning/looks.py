@@ -9,11 +9,11 @@ from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeStarted
 from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NodeOutdated, NotJoined, StartFailed
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
-from tenuto.services.launcher.evolve.nodes import node_of
-from tenuto.services.launcher.policies.leaving import says_it_ends
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
 from tenuto.services.launcher.policies.provisioning.course import Course
 from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.indexes import node_of
+from tenuto.services.launcher.state.leaving import says_it_ends
 from tenuto.services.launcher.state.nodes import Node
 
 MESSAGE_MAX, PROVIDER_ID_MAX = 500, 300
