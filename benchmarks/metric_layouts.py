@@ -32,7 +32,7 @@ from tenuto.kernel.metrics import packing
 from tenuto.kernel.metrics.columns import POINTS_MAX, Columns
 from tenuto.kernel.metrics.thinning import exponent_for, extremes
 from tenuto.kernel.migrations import migrate
-from tenuto.services.gateway.projections.metric_chunks import MetricChunks
+from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks
 from tenuto.services.tracker.projections.metrics import write_sets
 
 COUNT, PIXELS, REPORT, REPEATS = 1_000_000, 1_000, 1_000, 7

@@ -5,76 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-import asyncpg
 from nats.aio.client import Client
-from nats.errors import NoRespondersError
 
-from tenuto.kernel import questions
-from tenuto.kernel.certificates import fingerprint_if_self_made
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
-from tenuto.kernel.decision import actor_of
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.http_serving import bind, is_loopback, serve
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring import catalogue
+from tenuto.kernel.monitoring.sampling import Sample, Watched
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
-from tenuto.kernel.secrets import SecretKeyError, Secrets
-from tenuto.kernel.settings import Settings, SettingsError
-from tenuto.kernel.storage.stores import stores_of
+from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
-from tenuto.services.gateway.adapters import sso
-from tenuto.services.gateway.adapters import token as tokens
-from tenuto.services.gateway.adapters.addresses import allowed_networks
-from tenuto.services.gateway.adapters.anchoring import Anchors
-from tenuto.services.gateway.adapters.artifacts import Artifacts
-from tenuto.services.gateway.adapters.automations import Automations
-from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
-from tenuto.services.gateway.adapters.composing import Composer
-from tenuto.services.gateway.adapters.contexts import clean
-from tenuto.services.gateway.adapters.deleting import Deleter, Remover, check_grace
-from tenuto.services.gateway.adapters.gauges import parked_of
-from tenuto.services.gateway.adapters.limit_keeping import LimitKeeper
-from tenuto.services.gateway.adapters.node_tokens import NodeTokens
-from tenuto.services.gateway.adapters.passwords import Passwords
-from tenuto.services.gateway.adapters.reader import Reader
-from tenuto.services.gateway.adapters.run_data import RunData
-from tenuto.services.gateway.adapters.run_models import RunModels
-from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
-from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
-from tenuto.services.gateway.adapters.token_uses import TokenUses
-from tenuto.services.gateway.adapters.upkeep import Upkeep
-from tenuto.services.gateway.adapters.verifying import Verifier
+from tenuto.services.gateway.cluster.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.effects import Deliveries
-from tenuto.services.gateway.handlers import Contexts
-from tenuto.services.gateway.policies.notice_state import Webhook
-from tenuto.services.gateway.projections.deliveries import DeliveryRecord
-from tenuto.services.gateway.projections.metric_tables import MetricTables
-from tenuto.services.gateway.projections.models import Models
-from tenuto.services.gateway.projections.queries import Views
-from tenuto.services.gateway.projections.runs import Runs
-from tenuto.services.gateway.rest.connections import DoorProtocol
-from tenuto.services.gateway.rest.context import Gateway
-from tenuto.services.gateway.rest.door import make_door
-from tenuto.services.gateway.rest.measuring import door_of
-from tenuto.services.gateway.rest.origins import origins
-from tenuto.services.gateway.rest.seen_events import SeenEvents
-from tenuto.services.gateway.rest.tail import Tail
-from tenuto.services.gateway.state import State
+from tenuto.services.gateway.door import make_door
+from tenuto.services.gateway.doors import Doors, Parts, make_doors
+from tenuto.services.gateway.experiments.adapters.context_requests import Contexts
+from tenuto.services.gateway.experiments.adapters.contexts import clean
+from tenuto.services.gateway.experiments.adapters.deleting import Deleter, Remover, check_grace
+from tenuto.services.gateway.experiments.adapters.limit_keeping import LimitKeeper
+from tenuto.services.gateway.http.connections import DoorProtocol
+from tenuto.services.gateway.http.origins import origins
+from tenuto.services.gateway.log.adapters.gauges import parked_of
+from tenuto.services.gateway.log.handling.tail import Tail
+from tenuto.services.gateway.read_models.common import PROJECTION
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,38 +55,63 @@ QUERY_SECONDS_MAX = 20.0
 
 
 class GatewayService:
-    def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool, effects: Effects | None) -> None:
-        self.gateway, self.port = gateway, 0
-        self._contexts = None if gateway.bus is None else Contexts(gateway.bus, pool, gateway.contexts)
-        self._node_tokens = None if gateway.bus is None else self._tokens_of_nodes(gateway, gateway.bus)
-        self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
-        self._limits = LimitKeeper(gateway.loop, gateway.clock, gateway.views.stored_bytes, gateway.views_reached)
-        self._projector, self._pool = projector, pool
+    def __init__(self, parts: Parts, doors: Doors, without: frozenset[str] = frozenset()) -> None:
+        self.doors, self.port = doors, 0
+        self._parts, self.loop = parts, parts.loop
+        self._subjects = [subject for subject in SUBJECTS if subject.name not in without]
+        self.permissions = permissions_of(self._subjects)
+        bus, loop, clock = parts.bus, parts.loop, parts.clock
+        self._contexts = None if bus is None else Contexts(bus, parts.pool, doors.experiments.contexts)
+        self._node_tokens = None if bus is None else self._tokens_of_nodes(bus)
+        self._deleter = Deleter(loop, clock)
+        self._limits = LimitKeeper(loop, clock, doors.experiments.views.stored_bytes, doors.base.views_reached)
+        self._effects = None if bus is None else self._effects_of(bus)
         self._started = asyncio.Event()
 
-    def _tokens_of_nodes(self, gateway: Gateway, bus: Client) -> NodeTokens:
-        settings = gateway.settings
+    def _tokens_of_nodes(self, bus: Client) -> NodeTokens:
+        settings, cluster = self._parts.settings, self.doors.cluster
 
         def address() -> str:
             scheme = "https" if settings.rest_cert_file and not settings.rest_tls_host else "http"
             return (settings.public_url or f"{scheme}://{settings.rest_host}:{self.port}").rstrip("/")
 
-        can_admit = gateway.keeper is not None
-        return NodeTokens(bus, gateway.loop, gateway.clock, address, gateway.fingerprint, can_admit=can_admit)
+        can_admit = cluster.keeper is not None
+        return NodeTokens(bus, self.loop, self._parts.clock, address, cluster.fingerprint, can_admit=can_admit)
+
+    def _effects_of(self, bus: Client) -> Effects:
+        parts, mlflow = self._parts, self.doors.mlflow
+
+        async def forget(experiment_id: int) -> None:
+            if mlflow is not None:
+                await mlflow.forget(experiment_id)
+
+        remover = Remover(parts.pool, self.doors.experiments.contexts, forget)
+        return Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, parts.settings, parts.log, parts.pool)
 
     async def started(self) -> None:
         """Returns when requests can be sent to `port`."""
         await self._started.wait()
 
     def watched(self) -> Watched:
-        watched = self.gateway.loop.watched().adding(
-            {"parked": lambda: parked_of(self._pool), "door": lambda: door_of(self.gateway)}, {projections.NAME: self._projector}
-        )
+        gauges = {"parked": lambda: parked_of(self._parts.pool), "door": self._door_gauges}
+        watched = self.loop.watched().adding(gauges, {PROJECTION: self._parts.projector})
         return watched if self._effects is None else watched.adding({"effects": self._effects.sample})
+
+    async def _door_gauges(self) -> Sequence[Sample]:
+        await self.loop.wait_ready()
+        webhooks = self.loop.state.notices.webhooks
+        senders = [self.doors.notices.deliveries.sender(name) for name in webhooks]
+        return [
+            Sample(catalogue.CONNECTIONS, DoorProtocol.open),
+            Sample(catalogue.STREAMS, self.doors.log.tail.clients),
+            Sample(catalogue.NOTICES_WAITING, sum(len(webhook.waiting) for webhook in webhooks.values())),
+            Sample(catalogue.NOTICES_PARKED, sum(len(webhook.parked) for webhook in webhooks.values())),
+            Sample(catalogue.WEBHOOKS_FAILING, sum(sender is not None and bool(sender.answer) for sender in senders)),
+        ]
 
     async def run(self) -> None:
         """Runs the service until cancelled. Raises PortTaken."""
-        settings, tail = self.gateway.settings, self.gateway.tail
+        settings, tail = self._parts.settings, self.doors.log.tail
         listener = bind(settings.rest_host, settings.rest_port)
         certificate = (settings.rest_cert_file, settings.rest_key_file) if settings.rest_cert_file else None
         secure = bind(settings.rest_tls_host, settings.rest_port) if certificate and settings.rest_tls_host else None
@@ -132,12 +123,12 @@ class GatewayService:
             if own is None and not is_loopback(settings.rest_host):
                 logger.warning(OPEN_DOOR, settings.rest_host)
             self._started.set()
-            door = make_door(self.gateway)
+            door = make_door(self.doors.by_kind(), self._subjects, self.permissions)
             async with tail:
                 await run_together(
-                    loop=self.gateway.loop.run(),
-                    views=self._projector.run(),
-                    anchors=self.gateway.anchors.run(),
+                    loop=self.loop.run(),
+                    views=self._parts.projector.run(),
+                    anchors=self.doors.log.anchors.run(),
                     deliveries=self._deliver(),
                     artifacts=self._clean_artifacts(),
                     deletions=self._deleter.run(),
@@ -154,150 +145,65 @@ class GatewayService:
             listener.close()
             if secure is not None:
                 secure.close()
-            await self.gateway.reader.stop()
-            self._pool.terminate()
+            await self.doors.templates.reader.stop()
+            self._parts.pool.terminate()
 
     async def _keep_members(self) -> None:
-        await self.gateway.loop.wait_ready()
-        if self.gateway.keeper is not None:
-            await self.gateway.keeper.run(lambda: self.gateway.loop.state.joining.revoked)
+        await self.loop.wait_ready()
+        if (keeper := self.doors.cluster.keeper) is not None:
+            await keeper.run(lambda: self.loop.state.joining.revoked)
         await asyncio.Event().wait()
 
     async def _note_uses(self) -> None:
-        await self.gateway.loop.wait_ready()
-        await self.gateway.token_uses.run(lambda: tuple(self.gateway.loop.state.tokens))
+        await self.loop.wait_ready()
+        await self.doors.base.token_uses.run(lambda: tuple(self.loop.state.tokens))
 
     async def _clean_artifacts(self) -> None:
-        with contextlib.suppress(*DATABASE_FAILED, OSError):  # else at the next start
-            await self.gateway.artifacts.clean()
+        if (mlflow := self.doors.mlflow) is not None:
+            with contextlib.suppress(*DATABASE_FAILED, OSError):  # else at the next start
+                await mlflow.artifacts.clean()
         await asyncio.Event().wait()
 
     async def _deliver(self) -> None:
-        gateway = self.gateway
-        await gateway.loop.wait_ready()
-        kept = [webhook.sealed_id for webhook in gateway.loop.state.notices.webhooks.values()]
+        notices, now_us = self.doors.notices, self._parts.clock.now_us
+        await self.loop.wait_ready()
+        kept = [webhook.sealed_id for webhook in self.loop.state.notices.webhooks.values()]
         with contextlib.suppress(*DATABASE_FAILED):  # else at the next start
-            await gateway.vault.forget_others(kept, gateway.clock.now_us())
-            users = gateway.loop.state.users
-            await gateway.passwords.forget_others([users[name].password_id for name in sorted(users)], gateway.clock.now_us())
-        await gateway.deliveries.run()
+            await notices.vault.forget_others(kept, now_us())
+            users = self.loop.state.users
+            await self.doors.people.passwords.forget_others([users[name].password_id for name in sorted(users)], now_us())
+        await notices.deliveries.run()
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Callable[[], Feed] | None = None
+    settings: Settings,
+    log: EventLog,
+    bus: Client | None,
+    clock: Clock,
+    *,
+    feed: Callable[[], Feed] | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> GatewayService:
-    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. Raises TokenError, SettingsError."""
+    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. `without`: names of subjects that are
+    left out. Raises TokenError, SettingsError."""
     origins(settings.cors_origins)  # so that a wrong one is said at the start
     check_grace(settings.deletion_grace_hours)
     if feed is None:
         assert bus is not None
         feed = _over(log, bus)
-    stores = stores_of(settings.shared_directory, settings.stores_file)
-    token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
-    projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.TYPES)
-    loop, views = ServiceLoop(GatewayCore(), log, feed(), clock, settings), Views(pool)
-    secrets = Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None)
-    vault = Vault(secrets)
-    gateway = Gateway(
-        settings=settings,
-        clock=clock,
-        log=log,
-        loop=loop,
-        views=views,
-        tables=MetricTables(pool),
-        verifier=Verifier(),
-        tail=Tail(log),
-        reader=Reader(),
-        secrets=secrets,
-        token=token,
-        ask=_asking(bus),
-        stores=stores,
-        anchors=Anchors(settings, log, clock, stores),
-        upkeep=Upkeep(pool, projector),
-        automations=Automations(pool),
-        seen_events=SeenEvents(log, lambda: loop.state, loop.wait_position),
-        vault=vault,
-        passwords=Passwords(pool),
-        token_uses=TokenUses(pool),
-        sso=sso.from_settings(settings),
-        deliveries=_deliveries(settings, loop, views, projector, vault, clock),
-        delivery_record=DeliveryRecord(pool),
-        runs=Runs(pool),
-        run_data=RunData(pool),
-        models=Models(pool),
-        run_models=RunModels(pool),
-        artifacts=Artifacts(pool, Path(settings.shared_directory) / "artifacts", settings.artifact_bytes_max),
-        bus=bus,
-        fingerprint=_fingerprint(settings),
-        nats_ca=_nats_ca(settings),
-        keeper=BusKeeper(settings) if settings.bus_users_directory else None,
-        views_reached=projector.wait_position,
-    )
-    gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))
-    clean(gateway.contexts)
-    remover = Remover(pool, gateway.contexts, gateway.run_data, gateway.artifacts)
-    effects = None if bus is None else Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, settings, log, pool)
-    return GatewayService(gateway, projector, pool, effects)
-
-
-def _fingerprint(settings: Settings) -> str:
-    """Of the door's own certificate, if that is self-made. Raises SettingsError."""
-    if bool(settings.rest_cert_file) != bool(settings.rest_key_file):
-        raise SettingsError("TENUTO_REST_CERT_FILE and TENUTO_REST_KEY_FILE belong together: set both, or none.")
-    try:
-        if not settings.rest_cert_file:
-            return ""
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.rest_cert_file, settings.rest_key_file)
-        return fingerprint_if_self_made(Path(settings.rest_cert_file))
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"The certificate of TENUTO_REST_CERT_FILE ({settings.rest_cert_file}) cannot be used: {error}."
-        ) from None
-
-
-def _nats_ca(settings: Settings) -> str:
-    """Raises SettingsError."""
-    try:
-        return Path(settings.nats_ca_file).read_text() if settings.nats_ca_file else ""
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"TENUTO_NATS_CA_FILE is {settings.nats_ca_file}, which cannot be read: {error}.") from None
+    projector = Projector(PROJECTION, projections.apply, pool, feed(), projections.TYPES)
+    loop = ServiceLoop(GatewayCore(), log, feed(), clock, settings)
+    parts = Parts(settings, log, bus, clock, loop, pool, projector)
+    doors = make_doors(parts, without)
+    loop.on_folded(lambda _, events: _tell_of_rights(doors.log.tail, events))
+    clean(doors.experiments.contexts)
+    return GatewayService(parts, doors, without)
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
     if any(event.type in (UserRemoved.TYPE, TokenRevoked.TYPE, UserPasswordSet.TYPE) for event in events):
         tail.rights_changed()
-
-
-def _deliveries(
-    settings: Settings, loop: ServiceLoop[State], views: Views, projector: Projector, vault: Vault, clock: Clock
-) -> Deliveries:
-    """Raises SettingsError."""
-    allowed = allowed_networks(settings.webhook_addresses)
-    url = settings.public_url or f"http://{settings.rest_host}:{settings.rest_port}"
-    composer = Composer(
-        views, lambda: projector.wait_position(loop.position), clock, url, actor_of("gateway", loop.core.rule_version)
-    )
-
-    async def opened(webhook: Webhook) -> Target:
-        try:
-            sealed = await vault.find(webhook.sealed_id)
-        except SecretKeyError:
-            raise NotNow("the gateway cannot read the key of the secrets") from None
-        if sealed is None:
-            raise NotEver("what is kept of its target cannot be read with the key of the secrets; make the webhook anew")
-        return open_target(sealed, allowed)
-
-    return Deliveries(loop, clock, opened, composer.compose, random.random)
-
-
-def _asking(bus: Client | None) -> Callable[[str, bytes, float], Awaitable[bytes]]:
-    async def ask(subject: str, question: bytes, seconds: float) -> bytes:
-        if bus is None:
-            raise NoRespondersError
-        return await questions.ask(bus, subject, question, seconds)
-
-    return ask
 
 
 def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:

@@ -171,9 +171,9 @@ def _first(config: ExperimentConfig, seed: int) -> tuple[dict[str, Any], int]:
 def _config_of(
     trial: type[TrialBase], config: str | os.PathLike[str] | Mapping[str, Any], hyperparameters: Mapping[str, Any]
 ) -> ExperimentConfig:
+    from tenuto.schemas.config.derive import merged
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
-    from tenuto.services.gateway.policies.derive import merged
     from tenuto.workers.core_api.local import read_config
     from tenuto.workers.harness.errors import UserError
 
@@ -193,7 +193,7 @@ def _config_of(
 
 
 def _given(hyperparameters: Mapping[str, Any]) -> dict[str, str]:
-    from tenuto.services.gateway.policies.derive import dotted
+    from tenuto.schemas.config.derive import dotted
 
     return dotted({"hyperparameters": hyperparameters}) if hyperparameters else {}
 

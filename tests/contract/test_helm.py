@@ -23,7 +23,7 @@ from tenuto.embedded.process import choose_port
 from tenuto.kernel.bus_permissions import KEEPER, SERVICES, agent_user
 from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.kernel.settings import Settings
-from tenuto.services.gateway.adapters.bus_keeper import BusKeeper
+from tenuto.services.gateway.cluster.adapters.bus_keeper import BusKeeper
 from tenuto.services.launcher.adapters.provisioners.kubernetes.checks import RIGHTS
 from tenuto.version import __version__
 from tests.support import prometheus_operator

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.webhooks import AppriseTarget, MailTarget
-from tenuto.services.gateway.adapters.addresses import allowed_networks
-from tenuto.services.gateway.adapters.targets.opening import Sealed, open_target, shown
-from tenuto.services.gateway.adapters.targets.other import Other
-from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow
+from tenuto.services.gateway.notices.adapters.addresses import allowed_networks
+from tenuto.services.gateway.notices.adapters.targets.opening import Sealed, open_target, shown
+from tenuto.services.gateway.notices.adapters.targets.other import Other
+from tenuto.services.gateway.notices.adapters.targets.target import NotEver, NotNow
 from tests.contract.test_targets import LOOPBACK, MESSAGE, TOLD, WELL, _mail_settings
 from tests.support.mail_receivers import JsonReceiver, MailReceiver
 from tests.support.receivers import Fault
@@ -114,8 +114,8 @@ def test_what_is_shown_of_them() -> None:
 
 SCRIPT = """
 import os, socket, subprocess, sys, urllib.request
-from tenuto.services.gateway.adapters.addresses import Guard, allowed_networks
-from tenuto.services.gateway.adapters.targets.apprise_process import Judge
+from tenuto.services.gateway.notices.adapters.addresses import Guard, allowed_networks
+from tenuto.services.gateway.notices.adapters.targets.apprise_process import Judge
 import requests, http.client, ssl, encodings.idna, stringprep
 requests.Session().get_adapter('http://x')
 guard = Guard(allowed_networks('127.0.0.1'))
@@ -188,7 +188,7 @@ def changing(host, port, *more, **named):
     asked.append(host)
     return real('127.0.0.2' if host == 'hooks.example.com' else host, port, *more, **named)
 socket.getaddrinfo = changing
-from tenuto.services.gateway.adapters.targets import apprise_process
+from tenuto.services.gateway.notices.adapters.targets import apprise_process
 apprise_process.main()
 """
 

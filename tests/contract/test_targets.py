@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, SlackTarget
-from tenuto.services.gateway.adapters.addresses import allowed_networks
-from tenuto.services.gateway.adapters.messages import Message, Told
-from tenuto.services.gateway.adapters.targets import opening, target
-from tenuto.services.gateway.adapters.targets.opening import Sealed, new_secret, open_target
-from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
+from tenuto.services.gateway.notices.adapters.addresses import allowed_networks
+from tenuto.services.gateway.notices.adapters.messages import Message, Told
+from tenuto.services.gateway.notices.adapters.targets import opening, target
+from tenuto.services.gateway.notices.adapters.targets.opening import Sealed, new_secret, open_target
+from tenuto.services.gateway.notices.adapters.targets.target import NotEver, NotNow, Target
 from tests.support.mail_receivers import JsonReceiver, MailReceiver
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
 from tests.support.waiting import SECONDS_MAX
@@ -208,8 +208,13 @@ async def test_a_connection_that_breaks_is_worth_another_attempt(case: Case, ope
 
 
 async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("http", "targets.slack", "targets.pager", "targets.target"):  # last: the others take it from there when loaded
-        monkeypatch.setattr(f"tenuto.services.gateway.adapters.{module}.ATTEMPT_SECONDS_MAX", 1.0, raising=False)
+    for module in (
+        "guarded_http",
+        "targets.slack",
+        "targets.pager",
+        "targets.target",
+    ):  # last: the others take it from there when loaded
+        monkeypatch.setattr(f"tenuto.services.gateway.notices.adapters.{module}.ATTEMPT_SECONDS_MAX", 1.0, raising=False)
     case.receiver.faults = [Fault(hang=True)]
     made = case.open()
     try:

@@ -22,7 +22,7 @@ from tenuto.client import AsyncClient, ClientError
 from tenuto.client.target import Target
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
-from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.http.context import Door
 from tests.support.automation_world import Around, at
 from tests.support.gateway_world import CONFIG, gateway_world
 from tests.support.waiting import SECONDS_MAX
@@ -152,13 +152,13 @@ async def test_an_event_that_is_ahead_of_the_views_is_missed_by_no_rule(
 ) -> None:
     """The views are held up while a rule that asks for a label hears of a new experiment, of which they know nothing yet."""
     app, seen, asked = automation.App("mine"), [], asyncio.Event()
-    reached = Gateway.reached
+    reached = Door.reached
 
-    async def spied(gateway: Gateway, position: int) -> None:
+    async def spied(gateway: Door, position: int) -> None:
         asked.set()
         await reached(gateway, position)
 
-    monkeypatch.setattr(Gateway, "reached", spied)
+    monkeypatch.setattr(Door, "reached", spied)
 
     @app.on("ExperimentSubmitted", labels=["nightly"])
     async def labelled(event: automation.Event[ExperimentSubmitted], cluster: AsyncClient) -> None:
@@ -211,7 +211,7 @@ async def test_killed_at_any_moment(world: Around, tmp_path: Path) -> None:
     rules = tmp_path / "rules.py"
     rules.write_text(KILLED)
     ids = await world.submitted(16)
-    environment = {**os.environ, "TENUTO_URL": str(world.http.base_url), "TENUTO_TOKEN": world.service.gateway.token}
+    environment = {**os.environ, "TENUTO_URL": str(world.http.base_url), "TENUTO_TOKEN": world.service.doors.base.token}
     command = [sys.executable, "-m", "tenuto.cli.main", "automation", "run", str(rules), "--from", "0"]
     handled = 0
     for last, wanted in ((False, 1), (False, 3), (False, 2), (True, 0)):

@@ -52,7 +52,7 @@ async def test_the_bus_with_an_account_that_only_reads(world: Around, tmp_path: 
         await world.submitted(3)
         js = relay.jetstream()
         # The stream begins behind the first two events: these are read by REST.
-        await js.add_stream(log_stream_config(world.service.gateway.settings, 3))
+        await js.add_stream(log_stream_config(world.service.doors.base.settings, 3))
 
         async def publish(after: int) -> None:
             for event in await world.log.read(after, 100):

@@ -23,7 +23,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import location_of, name_id
-from tenuto.services.gateway.rest.downloads import (
+from tenuto.services.gateway.trials.adapters.downloads import (
     DownloadRefused,
     open_checkpoint,
     tar_size_bytes,

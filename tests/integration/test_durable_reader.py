@@ -112,7 +112,7 @@ async def test_the_example_loses_no_event_over_restarts_and_a_wipe_of_the_bus(wo
         async with contextlib.AsyncExitStack() as before:
             await before.enter_async_context(bus.running())
             url = str(world.http.base_url)
-            found = {"TENUTO_URL": url, "TENUTO_TOKEN": world.service.gateway.token, "NATS_URL": own.url} | bus.environment
+            found = {"TENUTO_URL": url, "TENUTO_TOKEN": world.service.doors.base.token, "NATS_URL": own.url} | bus.environment
             async with Program(tmp_path, found) as process:
                 await world.submitted(3)
                 await caught_up()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
-from tenuto.services.gateway.adapters.deleting import Remover
+from tenuto.services.gateway.experiments.adapters.deleting import Remover
 from tests.support.gateway_world import CONFIG, World, context, gateway_world, granted, released, requested, saved
 from tests.support.waiting import until_async
 
@@ -126,8 +126,8 @@ async def test_code_is_removed_with_the_last_experiment_that_has_it(world: World
     await world.submit(archive=context(**{"model_def.py": b"class Trial: pass"}))
     code = dict.fromkeys((world.shared / "contexts").glob("*.tar.gz"))
     assert len(code) == 2
-    door = world.service.gateway
-    remover = Remover(door.views._pool, world.shared / "contexts", door.run_data, door.artifacts)
+    doors = world.service.doors
+    remover = Remover(doors.experiments.views._pool, world.shared / "contexts", doors.mlflow.forget)
     left = []
     for number in (1, 3, 2):
         await world.record(ExperimentCanceled(experiment_id=number, trials=0))

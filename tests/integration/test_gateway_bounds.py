@@ -19,11 +19,11 @@ from tenuto.client import Client, Target
 from tenuto.kernel import http_connections
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.adapters.records import Records
-from tenuto.services.gateway.projections import rows
-from tenuto.services.gateway.rest import gate, long_answers
-from tenuto.services.gateway.rest.downloads import DownloadRefused
-from tenuto.services.gateway.rest.routes import checkpoints
+from tenuto.services.gateway.http import gate, long_answers
+from tenuto.services.gateway.read_models import rows
+from tenuto.services.gateway.trials.adapters.downloads import DownloadRefused
+from tenuto.services.gateway.trials.adapters.records import Records
+from tenuto.services.gateway.trials.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
 from tests.support.metric_points import store
 from tests.support.waiting import ended, until_on_loop
@@ -58,7 +58,7 @@ async def test_long_histories_come_in_pages_that_say_so(world: World, monkeypatc
     assert found == list(range(1, head + 1))
 
     streamed = 0
-    async for piece in world.service.gateway.tail.messages(0):
+    async for piece in world.service.doors.log.tail.messages(0):
         assert len(piece) < 3 << 20
         streamed += piece.count(b"\nevent: ")
         if streamed == head:

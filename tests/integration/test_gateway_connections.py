@@ -14,8 +14,8 @@ import pytest
 
 from tenuto.cli import cluster
 from tenuto.kernel.http_connections import CONNECTIONS_MAX
-from tenuto.services.gateway.rest import at_once
-from tenuto.services.gateway.rest.connections import DoorProtocol
+from tenuto.services.gateway.http import at_once
+from tenuto.services.gateway.http.connections import DoorProtocol
 from tests.support.gateway_world import World, gateway_world
 from tests.support.waiting import SECONDS_MAX
 

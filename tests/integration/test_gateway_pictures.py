@@ -12,7 +12,7 @@ import pytest
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.adapters import importance
+from tenuto.services.gateway.experiments.adapters import importance
 from tests.support.gateway_world import SLOTS, WHY, World, context, gateway_world, granted, released, requested
 
 

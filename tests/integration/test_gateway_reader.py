@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.services.gateway.adapters.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
-from tenuto.services.gateway.adapters.turns import Turns
+from tenuto.services.gateway.http.turns import Turns
+from tenuto.services.gateway.reader.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
 
 CONFIG = b"""
 name: digits

@@ -266,7 +266,7 @@ async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None
     await world.http.patch("/api/v1/experiments/1/description", json={"name": "wide", "labels": ["a"], "note": "n"})
     await world.http.post("/api/v1/experiments/1/pause")
     before = await tables(world)
-    pool = await asyncpg.create_pool(world.service.gateway.settings.database_url, min_size=1, max_size=2)
+    pool = await asyncpg.create_pool(world.service.doors.base.settings.database_url, min_size=1, max_size=2)
     other = Projector("views-again", apply, pool, LogFeed(world.log))
     await other.rebuild(TABLES)
     assert not any((await tables(world)).values())
@@ -279,7 +279,7 @@ async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None
 
 async def test_what_is_not_folded_again_yet_is_not_said_to_be_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.submit()
-    projector = world.service.gateway.upkeep._projector
+    projector = world.service.doors.log.upkeep._projector
     go, fold = asyncio.Event(), projector._fold
 
     async def held(*arguments: Any) -> None:
@@ -293,7 +293,7 @@ async def test_what_is_not_folded_again_yet_is_not_said_to_be_missing(world: Wor
         assert (status, code) == (503, "unavailable")
         assert "filled again" in message
     go.set()
-    await world.service.gateway.views_reached(await world.log.head())
+    await world.service.doors.base.views_reached(await world.log.head())
     assert (await world.get("/experiments/1"))["id"] == 1
     assert (await world.error("GET", "/experiments/2"))[0] == 404
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.events.search import ExperimentStarted, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.policies.pareto import Goal, Measured, front
+from tenuto.services.gateway.trials.policies.pareto import Goal, Measured, front
 from tests.integration.test_gateway_rest import WHY, World, world  # noqa: F401 - a fixture
 
 NSGA2 = """
@@ -122,7 +122,7 @@ async def test_operations_are_recorded_once_per_event_and_refused_with_a_reason(
     )
     assert "There is no trial 2 to stop: 1 were created" in (await refused(create, {"kind": "stop", "trial": 2}))[1]
     assert "would be trial 3 of at most 2" in (await refused(create, create, create))[1]
-    assert "There is no event" in (await refused(create, cause_id=world.service.gateway.clock.new_id()))[1]
+    assert "There is no event" in (await refused(create, cause_id=world.service.doors.base.clock.new_id()))[1]
     assert await world.log.head() == head, "what was refused leaves nothing"
 
     first = await ask(create)

@@ -15,8 +15,8 @@ from tenuto.kernel.secret_keys import KEY_BYTES
 from tenuto.kernel.secrets import Secrets
 from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.schemas.events.trial import CheckpointDamaged
-from tenuto.services.gateway.rest.context import UNCERTAIN, Gateway
-from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.http.context import UNCERTAIN, Door
+from tenuto.services.gateway.http.errors import DoorError
 from tests.support.gateway_world import (
     CONTEXT,
     World,
@@ -66,14 +66,14 @@ async def test_a_new_user_has_nothing_of_the_earlier_one_where_the_answer_is_los
     async with world.log.pool.acquire() as connection:
         await connection.execute("INSERT INTO secrets VALUES ('olga', 'key', 'x', 1)")
     assert (await world.http.delete("/api/v1/users/olga")).status_code == 200
-    record = Gateway.carry_out
+    record = Door.carry_out
 
-    async def lose(self: Gateway, command: Any) -> Any:
+    async def lose(self: Door, command: Any) -> Any:
         await record(self, command)
         raise DoorError("unavailable", UNCERTAIN)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "carry_out", lose)
+        patch.setattr(Door, "carry_out", lose)
         assert (await world.error("POST", "/users", json={"name": "olga"}))[0] == 503
     assert (await world.error("POST", "/users", json={"name": "olga"}))[0] == 409
     made = await world.http.post("/api/v1/users/olga/tokens", json={})
@@ -197,8 +197,8 @@ async def test_a_database_that_is_away_is_no_defect_of_the_door(world: World, mo
     async def away(*_: object) -> None:
         raise database_away
 
-    monkeypatch.setattr(world.service.gateway.views, "place", away)
-    monkeypatch.setattr(world.service.gateway.views, "checkpoint", away)
+    monkeypatch.setattr(world.service.doors.experiments.views, "place", away)
+    monkeypatch.setattr(world.service.doors.experiments.views, "checkpoint", away)
     for method, path in (("POST", "/experiments/7/pause"), ("POST", "/checkpoints/some-checkpoint/verify")):
         code, word, message = await world.error(method, path, headers=ada)
         assert (code, word) == (503, "unavailable"), f"{method} {path}: {message}"

@@ -23,9 +23,9 @@ from tenuto.schemas.envelope import Event, decode_event
 from tenuto.schemas.events.trial import (
     TrialProgressed,
 )
-from tenuto.services.gateway.explain import encode_told
-from tenuto.services.gateway.projections import event_search
-from tenuto.services.gateway.rest import recent_events
+from tenuto.services.gateway.log.handling import recent_events
+from tenuto.services.gateway.log.queries import event_search
+from tenuto.services.gateway.read_models.explain import encode_told
 from tests.support.gateway_world import (
     World,
     gateway_world,
@@ -182,13 +182,13 @@ async def test_streams_end_when_the_service_stops(world: World) -> None:
     async with world.http.stream("GET", "/api/v1/events/stream") as response:
         lines = response.aiter_lines()
         assert json.loads((await anext(line async for line in lines if line.startswith("data: ")))[6:])["position"] == 1
-        world.service.gateway.tail.close()
+        world.service.doors.log.tail.close()
         assert [line async for line in lines if line.startswith("data: ")] == []
 
 
 async def test_a_quiet_stream_still_moves_the_clients_position(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the filter leaves out are not read again after a reconnect."""
-    monkeypatch.setattr("tenuto.services.gateway.rest.tail.KEEPALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("tenuto.services.gateway.log.handling.tail.KEEPALIVE_SECONDS", 0.01)
     await world.submit()
     await world.submit()
     async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
@@ -199,7 +199,7 @@ async def test_a_stream_of_one_experiment_is_kept_alive_while_others_are_busy(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever wakes it is filtered out; without a word its client would take the connection for dead."""
-    monkeypatch.setattr("tenuto.services.gateway.rest.tail.KEEPALIVE_SECONDS", 1.0)
+    monkeypatch.setattr("tenuto.services.gateway.log.handling.tail.KEEPALIVE_SECONDS", 1.0)
     await world.submit()
     await world.submit()
 
@@ -226,7 +226,7 @@ async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
 
 async def test_many_streams_read_the_log_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.submit()
-    recent, reads = world.service.gateway.tail._recent, []
+    recent, reads = world.service.doors.log.tail._recent, []
     read = recent._log.read
 
     async def counted(*where: Any, **more: Any) -> Any:
@@ -274,7 +274,7 @@ async def test_what_is_kept_for_streams_is_what_the_log_has(world: World, monkey
 
 
 async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.rest.tail.CLIENTS_MAX", 1)
+    monkeypatch.setattr("tenuto.services.gateway.log.handling.tail.CLIENTS_MAX", 1)
     await world.submit()
     async with world.http.stream("GET", "/api/v1/events/stream") as response:
         lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection

@@ -42,7 +42,7 @@ async def users(database: Any, tmp_path: Path) -> AsyncIterator[Users]:
 
 def when(users: Users, holds: Callable[[State], bool]) -> asyncio.Event:
     """Set as soon as the gateway's state is so."""
-    found, loop = asyncio.Event(), users.admin.service.gateway.loop
+    found, loop = asyncio.Event(), users.admin.service.loop
     loop.on_folded(lambda state, _: found.set() if holds(state) else None)
     return found
 
@@ -106,7 +106,7 @@ async def test_a_rule_forks_nothing_into_a_workspace_whose_checkpoints_have_all_
     await asyncio.wait_for(room.wait(), SECONDS_MAX)
     await admin.record(ended(2))
     await asyncio.wait_for(forked.wait(), SECONDS_MAX)
-    assert admin.service.gateway.loop.state.submitted == 3, "the first was not forked"
+    assert admin.service.loop.state.submitted == 3, "the first was not forked"
     noted = [item["data"] for item in await ada.get("/events") if item["type"] == "WorkspaceStorageNoted"]
     assert [(item["stored_bytes"], item["limit_bytes"]) for item in noted] == [(999, 999), (999, 0)]
     assert "vault" not in json.dumps(await users.eve.get("/events"))

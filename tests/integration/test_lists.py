@@ -19,8 +19,8 @@ from tenuto.client import AsyncClient, Target
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import ExperimentCanceled, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.projections import log_lines
-from tenuto.services.gateway.projections.views import ExperimentView
+from tenuto.services.gateway.experiments.views import ExperimentView
+from tenuto.services.gateway.trials.queries import log_lines
 from tests.support.gateway_world import CONFIG, WHY, World, gateway_world, granted, requested, saved, validated
 from tests.support.metric_points import store
 from tests.support.waiting import until_async

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tenuto.services.gateway.projections import metric_tables
+from tenuto.services.gateway.trials.queries import metric_tables
 from tests.support.gateway_world import World, gateway_world, requested, validated
 from tests.support.metric_points import store
 

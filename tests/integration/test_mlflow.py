@@ -102,7 +102,7 @@ async def test_a_rebuild_of_the_views_keeps_what_was_logged(world: World, tmp_pa
     run_id = await do(train, "first", tmp_path)
     before = await world.get("/trials/1-1")
     assert (await world.http.post("/api/v1/views/rebuild")).is_success
-    await world.service.gateway.views_reached(await world.log.head())
+    await world.service.doors.base.views_reached(await world.log.head())
     for _ in range(1_200):
         answer = await world.http.get("/api/v1/trials/1-1")
         if answer.status_code == 200 and answer.json()["state"] == "completed":

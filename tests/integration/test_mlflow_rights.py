@@ -11,9 +11,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tenuto.services.gateway.adapters import artifacts, run_data
-from tenuto.services.gateway.adapters.deleting import Remover
-from tenuto.services.gateway.projections import runs as projected_runs
+from tenuto.services.gateway.experiments.adapters.deleting import Remover
+from tenuto.services.gateway.mlflow.adapters import files as artifacts
+from tenuto.services.gateway.mlflow.adapters import run_data
+from tenuto.services.gateway.mlflow.queries import runs as projected_runs
 from tests.support.gateway_world import CONTEXT, World, granted, requested, validated
 from tests.support.mlflow_world import API, FILES, do, mlflow_world
 from tests.support.waiting import until_async
@@ -199,7 +200,7 @@ async def test_what_a_private_workspace_holds_is_not_there_by_this_door_either(w
 
 
 async def test_what_runs_log_is_bounded_and_goes_with_their_experiment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, door = MlflowClient(), world.service.gateway
+    client, door = MlflowClient(), world.service.doors.mlflow
     experiment = await do(client.create_experiment, "bounded")
     runs = [(await do(client.create_run, experiment)).info.run_id for _ in range(3)]
     points = [Metric("loss", step / 2, 1, step) for step in range(5)]
@@ -228,11 +229,11 @@ async def test_what_runs_log_is_bounded_and_goes_with_their_experiment(world: Wo
         await do(client.create_run, experiment)
     assert await do(client.search_runs, [experiment]) == await do(client.search_experiments) == []
     [event] = await world.log.read(0, 1_000, types=["ExperimentDeleted"])
-    remover = Remover(door.views._pool, world.shared / "contexts", door.run_data, door.artifacts)
+    remover = Remover(world.service.doors.experiments.views._pool, world.shared / "contexts", door.forget)
     for _ in range(2):
         await remover.remove(event)
     for table in (*run_data.TABLES, "unmanaged_artifacts"):
-        assert await door.views._pool.fetchval(f"SELECT count(*) FROM {table}") == 0, table
+        assert await world.service.doors.experiments.views._pool.fetchval(f"SELECT count(*) FROM {table}") == 0, table
     assert not list(world.shared.rglob(Path(blob).name))
     assert await do(client.create_experiment, "bounded") == "2"
 
@@ -250,7 +251,7 @@ async def test_artifacts_of_an_experiment_and_of_a_user_have_a_limit(world: Worl
         return f"{FILES}/{experiment}/{made.json()['run']['info']['run_id']}/artifacts"
 
     async def totals() -> dict[str, tuple[int, int]]:
-        rows = await world.service.gateway.artifacts._pool.fetch("SELECT * FROM unmanaged_artifact_totals")
+        rows = await world.service.doors.mlflow.artifacts._pool.fetch("SELECT * FROM unmanaged_artifact_totals")
         return {row["owner"]: (row["files"], row["size_bytes"]) for row in rows}
 
     one, two = [
@@ -273,7 +274,7 @@ async def test_artifacts_of_an_experiment_and_of_a_user_have_a_limit(world: Worl
     assert (await asked("PUT", f"{elsewhere}/b", content=b"x" * 1_000)).status_code == 200
     put = [asked("PUT", f"{path}/{name}", content=b"x" * 100) for path in (first, second, elsewhere) for name in "defgh"]
     assert {answer.status_code for answer in await asyncio.gather(*put)} == {200}, "all at once"
-    await world.service.gateway.artifacts.delete_experiment(int(one))
+    await world.service.doors.mlflow.artifacts.delete_experiment(int(one))
     assert await totals() == {f"experiment/{two}": (7, 21_500), "user/ada": (7, 21_500)}
     monkeypatch.setattr(artifacts, "FILES_OF_USER_MAX", 7)
     assert "would have 8 artifacts" in (await asked("PUT", f"{elsewhere}/z", content=b"")).json()["message"]

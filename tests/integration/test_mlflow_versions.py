@@ -35,7 +35,7 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
 
 async def run(world: World, version: str, code: str, **more: str) -> Any:
     """What the program prints last, as JSON. The client's version is in it."""
-    token = Path(world.service.gateway.settings.rest_token_file).read_text().strip()
+    token = Path(world.service.doors.base.settings.rest_token_file).read_text().strip()
     sign_in = {} if "MLFLOW_TRACKING_PASSWORD" in more else {"MLFLOW_TRACKING_TOKEN": token}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code,

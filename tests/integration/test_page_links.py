@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tenuto.services.gateway.adapters.page_links import LINK_SECONDS
-from tenuto.services.gateway.rest.routes import page_links
+from tenuto.services.gateway.people.adapters.links import LINK_SECONDS
+from tenuto.services.gateway.people.routes import page_links
 from tests.integration.test_sign_in import FIRST, OWN, asks, quick, sentence, sign_in
 from tests.support.gateway_world import World, gateway_world
 
@@ -48,7 +48,7 @@ async def test_a_link_opens_the_page_once_and_soon(world: World) -> None:
     assert (await opened("x" * 43)).status_code == 401
 
     made = (await asks(world, "POST", "/login/links", token)).json()
-    links = world.service.gateway.page_links
+    links = world.service.doors.people.page_links
     links._now = lambda: time.monotonic() + LINK_SECONDS + 1
     assert (await opened(made["code"])).status_code == 401
 

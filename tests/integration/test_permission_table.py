@@ -17,8 +17,11 @@ import pytest
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.search import TrialRequested
-from tenuto.services.gateway.policies.permissions import ANY, ROUTES, Rule, Where
+from tenuto.services.gateway.rights.permissions import ANY, Rule, Where
+from tenuto.services.gateway.subjects import PERMISSIONS
 from tests.support.gateway_world import SLOTS, WHY, World, gateway_world, saved
+
+ROUTES = PERMISSIONS.rules
 
 DERIVED = ("/reproduce", "/fork", "/continue")
 SEEN_ANYWHERE = (
@@ -266,7 +269,7 @@ async def test_every_route_is_judged_for_every_role_and_place(stage: Stage, monk
     unasked = ["PUT /api/v1/pools/{pool}", "GET /api/v1/experiments/{experiment_id}/logs", "GET /api/v1/trials/{trial_id}",
                "GET /api/v1/checkpoints/{checkpoint_id}", "POST /api/v1/experiments/{experiment_id}/operations"]  # fmt: skip
     with monkeypatch.context() as patched:
-        patched.setattr("tenuto.services.gateway.rest.gate.ROUTES", {**ROUTES, **dict.fromkeys(unasked, ANY)})
+        patched.setattr(stage.world.service.permissions, "rules", {**ROUTES, **dict.fromkeys(unasked, ANY)})
         seen = await stage.mismatches([case for case in asked if case.route in unasked], (MEMBER,))
         assert {path.split("/")[3] for _, _, path, _ in seen} == {"pools", "experiments", "trials", "checkpoints"}
     found = await stage.mismatches(asked)

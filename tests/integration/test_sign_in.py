@@ -17,9 +17,9 @@ import argon2
 import httpx
 import pytest
 
-from tenuto.services.gateway.adapters import passwords
-from tenuto.services.gateway.policies import signing_in
-from tenuto.services.gateway.policies.signing_in import ADDRESS_FREE, USER_FREE, Throttle
+from tenuto.services.gateway.http import throttle as signing_in
+from tenuto.services.gateway.http.throttle import ADDRESS_FREE, USER_FREE, Throttle
+from tenuto.services.gateway.people.adapters import passwords
 from tests.support.gateway_world import World, gateway_world
 
 GUIDE = Path(__file__).parents[2] / "docs" / "users.md"
@@ -150,7 +150,7 @@ async def test_guesses_are_slowed_down_and_tell_nothing_about_who_is_there(world
     held = threading.Event()
     monkeypatch.setattr(passwords, "_verify", lambda *_: held.wait(60) and False)
     first = [asyncio.create_task(sign_in(world, "guess")) for _ in range(3)]
-    while world.service.gateway.passwords.waiting < 3:  # noqa: ASYNC110 - the product has no use for such an event
+    while world.service.doors.people.passwords.waiting < 3:  # noqa: ASYNC110 - the product has no use for such an event
         await asyncio.sleep(0.01)
     more = await sign_in(world, "guess")
     assert more.status_code == 429
@@ -209,7 +209,7 @@ async def test_a_service_account_and_the_last_use_of_tokens(world: World) -> Non
     assert "used_us" not in first
     assert "used_us" not in second
     assert (await asks(world, "GET", "/user", token["token"])).json()["name"] == "ci"
-    uses = world.service.gateway.token_uses
+    uses = world.service.doors.base.token_uses
     await uses.write()
     rows = await world.log.pool.fetch("SELECT token_hash FROM token_uses")
     assert token["id"] in {row["token_hash"][:12] for row in rows}

@@ -19,8 +19,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from tenuto.services.gateway.adapters import provider
-from tenuto.services.gateway.adapters.sso import challenge_of
+from tenuto.services.gateway.people.adapters import provider
+from tenuto.services.gateway.people.adapters.sso_visits import challenge_of
 from tests.support.gateway_world import World, gateway_world
 from tests.support.identities import IdP, known_to, running, told
 from tests.support.ports import closed_port
@@ -89,14 +89,14 @@ async def test_who_the_provider_knows_is_a_user_here_and_who_is_removed_stays_ou
     assert "HttpOnly" in done.headers["set-cookie"]
     base = str(world.http.base_url).rstrip("/")
     assert (await browser.get(f"{base}/api/v1/user")).json()["name"] == "ada"
-    state = world.service.gateway.loop.state
+    state = world.service.loop.state
     assert state.users["ada"].groups == ("research", "vision")
     assert state.users["ada"].subject == f"{idp.issuer} 1"
     assert not state.users["ada"].admin
 
     await told(idp, "groups", json.dumps({"name": "Ada", "groups": ["vision"]}).encode())
     await signs_in(world, "Ada")
-    assert world.service.gateway.loop.state.users["ada"].groups == ("vision",), "as the provider tells at each sign-in"
+    assert world.service.loop.state.users["ada"].groups == ("vision",), "as the provider tells at each sign-in"
 
     # A password of the same name is another matter; a name that somebody has is nobody else's.
     await world.http.post("/api/v1/users", json={"name": "eve"})
@@ -218,7 +218,7 @@ async def test_a_token_is_believed_from_this_provider_for_this_client_and_this_s
         assert "is not believed" in sentence(refused), what
         assert why in sentence(refused), what
         assert "tenuto_session" not in refused.headers.get("set-cookie", "")
-    assert "eve" not in world.service.gateway.loop.state.users
+    assert "eve" not in world.service.loop.state.users
     forge = forged()
     _, done = await signs_in(world, "eve")
     assert done.status_code == 303, "made in the same way, with nothing wrong"
@@ -320,7 +320,7 @@ async def test_where_nobody_is_made_an_admin_makes_users_and_a_provider_that_is_
         _, refused = await signs_in(world, "eve")
         assert refused.status_code == 403
         assert "There is no user eve here: ask an admin" in sentence(refused)
-        service = world.service.gateway
+        service = world.service.doors.people
         assert service.sso is not None
         with closed_port() as port:
             issuers = (f"http://127.0.0.1:{port}", f"{idp.issuer}/", "http://[")

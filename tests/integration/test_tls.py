@@ -167,7 +167,7 @@ async def test_a_machine_joins_over_tls_and_checks_whom_it_talks_to(
         await asyncio.to_thread(joining.join, tmp_path / "b", other, "b")
     with pytest.raises(NotJoined, match="is not trusted here"):
         await asyncio.to_thread(joining.join, tmp_path / "c", token.model_copy(update={"fingerprint": ""}), "c")
-    assert sorted(world.service.gateway.loop.state.joining.agents) == ["far"]
+    assert sorted(world.service.loop.state.joining.agents) == ["far"]
     listener = socket.create_server((HOST, 0))
     nobody = token.model_copy(update={"url": f"https://{HOST}:{listener.getsockname()[1]}"})
     listener.close()

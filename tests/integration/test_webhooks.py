@@ -68,7 +68,7 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[Hooks]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of a tenth: what is tested is their order."""
-    monkeypatch.setattr("tenuto.services.gateway.policies.delivering.FIRST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("tenuto.services.gateway.notices.policies.delivering.FIRST_WAIT_SECONDS", 0.1)
 
 
 def agents(receiver: Receiver) -> list[str]:

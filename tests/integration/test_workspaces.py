@@ -20,8 +20,8 @@ from tenuto.cli.main import app
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueRow, ShareRow
-from tenuto.services.gateway.policies.access import Sight
-from tenuto.services.gateway.rest.anonymous import WAITS, as_seen
+from tenuto.services.gateway.cluster.handling.anonymous import WAITS, as_seen
+from tenuto.services.gateway.rights.access import Sight
 from tests.support.gateway_world import World, gateway_world
 from tests.support.gateway_world import requested as requested_of_1
 from tests.support.waiting import SECONDS_MAX, until_async
@@ -294,7 +294,7 @@ async def test_webhooks_tell_their_maker_nothing_that_it_does_not_see(users: Use
     assert (await users.ada.submit(users.ada.config + VAULT)).status_code == 201
     await users.admin.record(requested_of_1(1))
     await asyncio.wait_for(_folded(users.admin), SECONDS_MAX)
-    notices = {name: webhook.number for name, webhook in users.admin.service.gateway.loop.state.notices.webhooks.items()}
+    notices = {name: webhook.number for name, webhook in users.admin.service.loop.state.notices.webhooks.items()}
     assert notices == {"adas": 1, "eves": 0}
     assert [item["name"] for item in await users.eve.get("/webhooks")] == ["eves"]
     assert (await users.eve.error("GET", "/webhooks/adas/deliveries"))[:2] == (404, "not_found")
@@ -304,7 +304,7 @@ async def test_webhooks_tell_their_maker_nothing_that_it_does_not_see(users: Use
 
 async def _folded(world: World) -> None:
     """Returns when the gateway has decided about all that is recorded."""
-    while world.service.gateway.loop.position < await world.log.head():  # noqa: ASYNC110 - asks the loop
+    while world.service.loop.position < await world.log.head():  # noqa: ASYNC110 - asks the loop
         await asyncio.sleep(0.02)
 
 

@@ -20,8 +20,8 @@ from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.report_tokens import ReportTokens, load_report_tokens
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
-from tenuto.services.gateway import handlers
-from tenuto.services.gateway.handlers import Contexts as Sender
+from tenuto.services.gateway.experiments.adapters import context_requests
+from tenuto.services.gateway.experiments.adapters.context_requests import Contexts as Sender
 from tenuto.workers.agent import archives
 from tenuto.workers.agent.archives import ContextUnavailable, SentArchives
 from tenuto.workers.agent.contexts import Contexts
@@ -51,7 +51,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(handlers, "PIECE_BYTES", 50)
+    monkeypatch.setattr(context_requests, "PIECE_BYTES", 50)
     monkeypatch.setattr(archives, "SILENT_SECONDS_MAX", 0.3)
     users = BusUsers(tmp_path / "users")
     server, services, agents = NatsServer(tmp_path / "nats", users=users), users.services(), users.add_agents(["a", "b"])
@@ -60,7 +60,7 @@ async def scene(database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (await gateway.submit()).status_code == 201
         await gateway.record(requested(1), granted(OWN))
         bus = await connected(server, "gateway", services["gateway"], [])
-        pool = gateway.service._pool
+        pool = gateway.service._parts.pool
         sender = Sender(bus, pool, gateway.shared / "contexts")
         sending = asyncio.create_task(sender.run())
         await asyncio.wait_for(sender.listening.wait(), timeout=30)

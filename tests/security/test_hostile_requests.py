@@ -10,9 +10,12 @@ import httpx
 import psutil
 import pytest
 
-from tenuto.services.gateway.policies.permissions import ROUTES, Where
+from tenuto.services.gateway.rights.permissions import Where
+from tenuto.services.gateway.subjects import PERMISSIONS
 from tests.security.attacker import CONFIG, Door, archive, bystander, huge_header, user_of
 from tests.support.live_cluster import LiveCluster
+
+ROUTES = PERMISSIONS.rules
 
 CLOSED_SECONDS_MAX = 60.0
 """A connection that says nothing is closed after 20 s."""

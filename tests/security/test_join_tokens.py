@@ -115,7 +115,7 @@ async def test_a_stolen_or_replayed_token_lets_in_nobody_beyond_what_it_was_made
     assert "used up" in await scene.refusal(token, "thief")
     assert (await scene.refusal(token, "node", "q" * 43)).startswith("401 expired"), "nor does it give the name to another"
     short = await scene.token(expires_seconds=1, uses_max=1_000)
-    clock = scene.gateway.service.gateway.clock
+    clock = scene.gateway.service.doors.base.clock
     await until_async(lambda: scene.join(short, f"n{clock.now_us()}"), lambda answer: answer[0] != 201)
     assert (await scene.refusal(short, "late")).startswith("401 expired"), "also a token with uses left"
     gone = await scene.token(uses_max=5)
@@ -142,7 +142,7 @@ async def test_guesses_are_slowed_down_and_do_not_keep_others_out(scene: Scene) 
     assert said[-1].startswith("429 too_many")
     assert [text[:3] for text in said] == ["401"] * 5 + ["429"] * 3
     assert (await scene.refusal(token)).startswith("429"), "also the right one from that address, which waits its time"
-    scene.gateway.service.gateway.join_throttle.forgive("127.0.0.1", "127.0.0.1", 0)
+    scene.gateway.service.doors.cluster.join_throttle.forgive("127.0.0.1", "127.0.0.1", 0)
     assert (await scene.join(token))[0] == 201
 
 
@@ -183,7 +183,7 @@ async def test_questions_about_agents_have_a_rate(scene: Scene) -> None:
 
     assert (await asked("node")).json() == {"joined": True}
     pace, later = (
-        scene.gateway.service.gateway.standing_pace,
+        scene.gateway.service.doors.cluster.standing_pace,
         asyncio.get_running_loop().time() + 3_600,
     )  # so that none is over soon
     while not pace.take("127.0.0.1", "node", later):
@@ -198,11 +198,11 @@ async def test_questions_about_agents_have_a_rate(scene: Scene) -> None:
 async def test_what_the_gateway_did_not_complete_it_completes_at_its_next_start(scene: Scene) -> None:
     """It ended between the record and the bus."""
     await scene.join(await scene.token())
-    keeper = scene.gateway.service.gateway.keeper
+    keeper = scene.gateway.service.doors.cluster.keeper
     assert keeper is not None
     await scene.gateway.http.delete("/api/v1/agents/node")
     scene.users.admit_agent("node", PASSWORD)
-    completing = asyncio.create_task(keeper.run(lambda: scene.gateway.service.gateway.loop.state.joining.revoked))
+    completing = asyncio.create_task(keeper.run(lambda: scene.gateway.service.loop.state.joining.revoked))
     await until_on_loop(scene.users.agents, lambda found: found == ["operators"])  # nothing else tells
     await stop_task(completing)
 
@@ -212,7 +212,7 @@ async def test_a_revocation_while_the_bus_is_away_is_completed_when_it_is_back(
 ) -> None:
     await scene.join(await scene.token())
     bus = await scene.connected()
-    keeper = scene.gateway.service.gateway.keeper
+    keeper = scene.gateway.service.doors.cluster.keeper
     assert keeper is not None
     told = keeper._settings
     monkeypatch.setattr(keeper, "_settings", Settings(nats_url="nats://127.0.0.1:1"))  # as if a link was cut

@@ -41,7 +41,7 @@ def run(house: House, experiments: int, disturbances: bool) -> None:
             house.disturb(experiments)
         if number == 3_000:
             for experiment in range(1, experiments + 1):
-                from tenuto.services.gateway.commands import ResumeExperiment
+                from tenuto.services.gateway.experiments.commands import ResumeExperiment
 
                 house.ask(ResumeExperiment, experiment_id=experiment)
     house.settle()

@@ -22,7 +22,7 @@ class Around(World):
 
     @property
     def target(self) -> Target:
-        return Target(str(self.http.base_url), self.service.gateway.token, "the test")
+        return Target(str(self.http.base_url), self.service.doors.base.token, "the test")
 
     async def complete(self, *experiment_ids: int) -> None:
         await self.record(

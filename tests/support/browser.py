@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tenuto.services.gateway.rest.page import BUILT
+from tenuto.services.gateway.http.page import BUILT
 from tests.support.waiting import SECONDS_MAX
 
 if TYPE_CHECKING:

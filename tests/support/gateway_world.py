@@ -79,7 +79,7 @@ class World:
 
     async def record(self, *payloads: EventData) -> None:
         """Append events as other services do, and wait until they can be seen."""
-        await self.service.gateway.views_reached(await recorded(self.log, *payloads))
+        await self.service.doors.base.views_reached(await recorded(self.log, *payloads))
 
     async def get(self, path: str) -> Any:
         response = await self.http.get(f"/api/v1{path}")
@@ -105,9 +105,11 @@ async def gateway_world(
     tmp_path: Path,
     kind: type[W] = World,
     config: str = CONFIG,  # type: ignore[assignment]
+    without: frozenset[str] = frozenset(),
     **settings_of_its_own: Any,
 ) -> AsyncIterator[W]:
-    """Base of the fixture `world` of the modules that use it. `config`: default configuration of submitted experiments."""
+    """Base of the fixture `world` of the modules that use it. `config`: default configuration of submitted experiments.
+    `without`: subjects that are left out."""
     settings = Settings(
         database_url=database.url,
         shared_directory=str(tmp_path / "shared"),
@@ -117,7 +119,7 @@ async def gateway_world(
         **settings_of_its_own,
     )
     log = await PostgresEventLog.connect(database.url)
-    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
+    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log), without=without)
     running = asyncio.create_task(service.run())
     await service.started()
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}

@@ -22,8 +22,8 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.ids import name_id
-from tenuto.services.gateway.commands import CancelExperiment, PauseExperiment, ResumeExperiment, SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.experiments.commands import CancelExperiment, PauseExperiment, ResumeExperiment, SubmitExperiment
 from tenuto.services.launcher import commands as launcher
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects.assigning import assignments_of

@@ -21,16 +21,12 @@ from tenuto.schemas.webhooks import (
     Filters,
     Trigger,
 )
-from tenuto.services.gateway.commands import (
-    CreateWebhook,
-    NoteDelivery,
-    TellWaits,
-)
 from tenuto.services.gateway.decide import decide
-from tenuto.services.gateway.policies import notice_state
-from tenuto.services.gateway.policies.following import follow
-from tenuto.services.gateway.policies.notice_state import Notices
-from tenuto.services.gateway.policies.notices import fold
+from tenuto.services.gateway.notices import state as notice_state
+from tenuto.services.gateway.notices.commands import CreateWebhook, NoteDelivery, TellWaits
+from tenuto.services.gateway.notices.decide.following import follow
+from tenuto.services.gateway.notices.evolve import fold
+from tenuto.services.gateway.notices.state import Notices
 from tenuto.services.gateway.state import State
 
 ID = UUID(int=7)

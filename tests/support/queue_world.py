@@ -98,7 +98,7 @@ async def queue_world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
     url = f"http://127.0.0.1:{gateway.port}/api/v1"
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
-        yield QueueWorld(log, scheduler, http, gateway.gateway, tasks[1])
+        yield QueueWorld(log, scheduler, http, gateway.doors.base, tasks[1])
     for task in tasks:
         await stop_task(task)
     await close(bus)

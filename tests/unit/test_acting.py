@@ -14,6 +14,7 @@ from tenuto.kernel.core import Refused
 from tenuto.kernel.decision import step
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.automation import Rule
+from tenuto.schemas.config.derive import fork
 from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.envelope import Event
@@ -28,19 +29,17 @@ from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.record import Parent
 from tenuto.schemas.sentences import sentence
 from tenuto.schemas.webhooks import EventTrigger, Filters
-from tenuto.services.gateway.commands import (
-    ChangeWorkspace,
-    CreateUser,
-    CreateWebhook,
+from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.experiments.commands import (
     NoteStorage,
     PauseExperiment,
     ResumeExperiment,
     SetWorkspaceRules,
     SubmitExperiment,
 )
-from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.policies.acting import fork_config
-from tenuto.services.gateway.policies.derive import fork
+from tenuto.services.gateway.experiments.decide.acting import fork_config
+from tenuto.services.gateway.notices.commands import CreateWebhook
+from tenuto.services.gateway.people.commands import ChangeWorkspace, CreateUser
 
 ID = UUID(int=7)
 CONFIG = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.services.gateway.adapters import context_files
-from tenuto.services.gateway.adapters.context_files import NoContext, content, listed
+from tenuto.services.gateway.reader import context_files
+from tenuto.services.gateway.reader.context_files import NoContext, content, listed
 
 
 def packed(path: Path, **files: bytes) -> Path:

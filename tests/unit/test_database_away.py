@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from tenuto.kernel.eventlog import LogUnavailable, NotWritable
 from tenuto.kernel.eventlog_postgres import translated
-from tenuto.services.gateway.rest import errors
+from tenuto.services.gateway.http import errors
 
 AWAY = [
     asyncpg.InternalClientError("got result for unknown protocol state 3"),

@@ -69,10 +69,13 @@ def test_events_are_built_where_they_are_decided() -> None:
     assert len(decided) > 40
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("services/*/commands.py")), ids=lambda path: path.parent.name)
+COMMANDS = sorted((*ROOT.glob("services/*/commands.py"), *ROOT.glob("services/gateway/*/commands.py")))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.parent.name)
 def test_no_command_holds_an_event(path: Path) -> None:
     """Commands are orders and events are facts: an event that is handed in would be recorded as somebody else decided it."""
-    commands = import_module(f"tenuto.services.{path.parent.name}.commands")
+    commands = import_module(f"tenuto.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}")
     assert [name for name, kind in vars(commands).items() if isinstance(kind, type) and issubclass(kind, EventData)] == []
 
 

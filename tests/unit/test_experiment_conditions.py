@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.services.gateway.policies.conditions import Condition, conditions
+from tenuto.services.gateway.experiments.policies.conditions import Condition, conditions
 
 
 def test_what_is_written_is_what_is_meant() -> None:

@@ -15,19 +15,18 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import Description, ExperimentDescribed, NewUser, PolicySettings, ShareSettings
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentFailed
 from tenuto.schemas.ids import name_id
-from tenuto.services.gateway.commands import (
+from tenuto.services.gateway.cluster.commands import SetPoolPolicy, SetShare
+from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.experiments.commands import (
     ArchiveExperiment,
     CancelExperiment,
     ChangeExperiment,
-    CreateUser,
     DescribeExperiment,
     PauseExperiment,
     ResumeExperiment,
-    SetPoolPolicy,
-    SetShare,
     SubmitExperiment,
 )
-from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.people.commands import CreateUser
 
 CONFIG = ExperimentConfig.model_validate(
     {

@@ -13,7 +13,7 @@ from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.record import Parent, TrialSource
 from tenuto.schemas.sentences import said
-from tenuto.services.gateway.commands import CarryOutDeletion, DeleteExperiment, KeepExperiment, SubmitExperiment
+from tenuto.services.gateway.experiments.commands import CarryOutDeletion, DeleteExperiment, KeepExperiment, SubmitExperiment
 from tests.unit.test_gateway_core import CONFIG, Driver
 
 HOUR_US = 3_600_000_000

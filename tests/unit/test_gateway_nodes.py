@@ -18,10 +18,10 @@ from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisi
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.joining import hash_of
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.gateway.commands import CreateJoinToken, CreateNodeToken, Enroll, ProvisionPool, ReleaseNode
+from tenuto.services.gateway.cluster.commands import CreateJoinToken, CreateNodeToken, Enroll, ProvisionPool, ReleaseNode
+from tenuto.services.gateway.cluster.policies.joining import TOKENS_MAX
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.evolve import FOLDS
-from tenuto.services.gateway.policies.joining import TOKENS_MAX
 from tenuto.services.gateway.state import State
 
 WHY = Reason(rule="test")

@@ -8,8 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tenuto.services.gateway.policies.permissions import ROUTES, Where
-from tenuto.services.gateway.rest.door import MLFLOW_MODULES, openapi_document, query_parameters
+from tenuto.services.gateway.door import openapi_document, query_parameters
+from tenuto.services.gateway.mlflow import subject as mlflow_subject
+from tenuto.services.gateway.rights.permissions import Where
+from tenuto.services.gateway.subjects import PERMISSIONS
+
+ROUTES = PERMISSIONS.rules
 
 GOLDEN = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 
@@ -67,8 +71,8 @@ def in_query(document: dict[str, Any]) -> dict[str, set[str]]:
 
 def test_the_door_takes_the_query_parameters_that_documents_name() -> None:
     mlflow = FastAPI()
-    for module in MLFLOW_MODULES:
-        for route in module.router.routes:
+    for router in mlflow_subject.SUBJECT.foreign_routers:
+        for route in router.routes:
             mlflow.add_api_route(route.path, route.endpoint, methods=sorted(route.methods or ()))  # type: ignore[attr-defined]
     documented = in_query(openapi_document()) | in_query(mlflow.openapi())
     assert documented == query_parameters()

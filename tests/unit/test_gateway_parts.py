@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.bus import BusState
 from tenuto.schemas.events.trial import CheckpointFile
-from tenuto.services.gateway.adapters import token
-from tenuto.services.gateway.adapters.archives import UNPACKED_BYTES_FREE, judge
-from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext
-from tenuto.services.gateway.rest.downloads import tar_size_bytes, tar_stream
-from tenuto.services.gateway.rest.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
-from tenuto.services.gateway.rest.routes.cluster import _bus_state
+from tenuto.services.gateway.experiments.adapters.contexts import ContextRefused, Incoming, StoredContext
+from tenuto.services.gateway.http import tokens as token
+from tenuto.services.gateway.http.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
+from tenuto.services.gateway.log.routes.status import _bus_state
+from tenuto.services.gateway.reader.archives import UNPACKED_BYTES_FREE, judge
+from tenuto.services.gateway.trials.adapters.downloads import tar_size_bytes, tar_stream
 
 SLOW_SECONDS = 0.75
 """As a machine of two processors needs where ten programs want them."""

@@ -10,7 +10,8 @@ import pytest
 
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import RoleChanged, RoleCreated, RoleGranted, RoleRemoved, RoleRevoked
-from tenuto.services.gateway.policies.access import (
+from tenuto.services.gateway.door import PREFIX, openapi_document
+from tenuto.services.gateway.rights.access import (
     ALL,
     BASE,
     ROLES,
@@ -21,25 +22,20 @@ from tenuto.services.gateway.policies.access import (
     is_cluster_admin,
     without_holder,
 )
-from tenuto.services.gateway.policies.permissions import (
-    CHANGES_EXPERIMENT,
-    CHANGES_WORKSPACE,
-    OWN_TOKENS,
-    ROUTES,
-    Rule,
-    Where,
-    match,
-    refusal,
-)
-from tenuto.services.gateway.rest.door import MLFLOW_MODULES, MODULES, PREFIX, openapi_document
+from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, CHANGES_WORKSPACE, OWN_TOKENS, Rule, Where, refusal
+from tenuto.services.gateway.subjects import PERMISSIONS, SUBJECTS
+
+ROUTES = PERMISSIONS.rules
 
 
 def served() -> set[str]:
     routes = {
-        f"{method} {PREFIX}{route.path}" for module in MODULES for route in module.router.routes for method in route.methods
-    }
-    routes |= {
-        f"{method} {route.path}" for module in MLFLOW_MODULES for route in module.router.routes for method in route.methods
+        f"{method} {prefix}{route.path}"
+        for subject in SUBJECTS
+        for prefix, routers in ((PREFIX, subject.routers), ("", subject.foreign_routers))
+        for router in routers
+        for route in router.routes
+        for method in route.methods
     }
     return routes | {"GET /healthz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs"}
 
@@ -52,10 +48,10 @@ def test_every_route_is_found_by_its_own_path() -> None:
     for route in ROUTES:
         method, _, template = route.partition(" ")
         path = re.sub(r"\{[a-z_:]+\}", "7", template)
-        assert match(method, path)[0] == route
-    assert match("GET", "/api/v1/nothing") == ("", {}, ())
-    assert match("DELETE", "/api/v1/experiments") == ("", {}, ("GET", "POST"))
-    assert match("POST", "/api/v1/checkpoints/gc")[0] == "POST /api/v1/checkpoints/gc"
+        assert PERMISSIONS.match(method, path)[0] == route
+    assert PERMISSIONS.match("GET", "/api/v1/nothing") == ("", {}, ())
+    assert PERMISSIONS.match("DELETE", "/api/v1/experiments") == ("", {}, ("GET", "POST"))
+    assert PERMISSIONS.match("POST", "/api/v1/checkpoints/gc")[0] == "POST /api/v1/checkpoints/gc"
 
 
 def test_only_health_the_document_and_the_sign_in_are_open() -> None:

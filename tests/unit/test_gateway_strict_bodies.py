@@ -10,16 +10,18 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tenuto.schemas.events.request import SlotsNamed
-from tenuto.services.gateway.rest import errors
-from tenuto.services.gateway.rest.bodies import ChangeBody
-from tenuto.services.gateway.rest.door import MODULES
-from tenuto.services.gateway.rest.errors import DoorError
-from tenuto.services.gateway.rest.mlflow import bodies
-from tenuto.services.gateway.rest.strict import StrictRoute
+from tenuto.services.gateway.experiments.bodies import ChangeBody
+from tenuto.services.gateway.http import errors
+from tenuto.services.gateway.http.errors import DoorError
+from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.mlflow import bodies
+from tenuto.services.gateway.subjects import SUBJECTS
 
 
 def test_every_route_with_a_body_is_strict() -> None:
-    routes = [route for module in MODULES for route in module.router.routes if isinstance(route, APIRoute)]
+    routes = [
+        route for subject in SUBJECTS for router in subject.routers for route in router.routes if isinstance(route, APIRoute)
+    ]
     with_body = [route for route in routes if route.dependant.body_params]
     assert len(with_body) > 40
     assert [route.path for route in with_body if not isinstance(route, StrictRoute)] == []

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from tenuto.services.gateway.adapters import importance
-from tenuto.services.gateway.adapters.importance import NoImportance, axes, flat, judged, logarithmic
+from tenuto.services.gateway.experiments.adapters import importance
+from tenuto.services.gateway.experiments.adapters.importance import NoImportance, axes, flat, judged, logarithmic
 
 
 def test_names_of_nested_hyperparameters() -> None:

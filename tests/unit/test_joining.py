@@ -15,9 +15,9 @@ from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinToken
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.join_tokens import BadJoinToken, JoinToken
 from tenuto.schemas.joining import hash_of
-from tenuto.services.gateway.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
+from tenuto.services.gateway.cluster.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
+from tenuto.services.gateway.cluster.policies.joining import TOKENS_MAX
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.policies.joining import TOKENS_MAX
 from tests.support.launcher_driver import Driver
 
 ID, OTHER_ID = "jt-000000000001", "jt-000000000002"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.config.errors import ConfigError
-from tenuto.services.gateway.adapters.merging import BYTES_MAX, PATHS_CHARACTERS_MAX, VALUES_MAX, check_part, resolved
-from tenuto.services.gateway.decide.workspaces import fits
-from tenuto.services.gateway.policies.layers import BUILT_IN, COMMAND_LINE, Layer, canonical, combined
+from tenuto.schemas.config.layers import BUILT_IN, COMMAND_LINE, Layer, canonical, combined
+from tenuto.schemas.config.merging import BYTES_MAX, PATHS_CHARACTERS_MAX, VALUES_MAX, check_part, resolved
+from tenuto.services.gateway.rights.workspaces import fits
 
 SENT: dict[str, Any] = {
     "template": "fast",

@@ -17,9 +17,9 @@ from tenuto.schemas.webhooks import (
     Trigger,
     WaitTrigger,
 )
-from tenuto.services.gateway.commands import ChangeWebhook, TryWebhook
-from tenuto.services.gateway.policies.following import follow_own
-from tenuto.services.gateway.policies.not_sent import why_not
+from tenuto.services.gateway.notices.commands import ChangeWebhook, TryWebhook
+from tenuto.services.gateway.notices.decide.following import follow_own
+from tenuto.services.gateway.notices.policies.not_sent import why_not
 from tests.support.notice_world import (
     FAILED,
     LOST,

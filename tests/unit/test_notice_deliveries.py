@@ -14,16 +14,10 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.events.notice import WebhookFailed
 from tenuto.schemas.sentences import sentence
 from tenuto.schemas.webhooks import AgentLostTrigger, MetricTrigger, StallTrigger
-from tenuto.services.gateway.commands import (
-    ChangeWebhookSecret,
-    NoteDelivery,
-    Redeliver,
-    RemoveWebhook,
-    TryWebhook,
-)
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.policies import delivering
-from tenuto.services.gateway.policies.delivering import (
+from tenuto.services.gateway.notices.commands import ChangeWebhookSecret, NoteDelivery, Redeliver, RemoveWebhook, TryWebhook
+from tenuto.services.gateway.notices.policies import delivering
+from tenuto.services.gateway.notices.policies.delivering import (
     TRY_SECONDS,
     WAIT_SECONDS_MAX,
     first_batch,
@@ -31,7 +25,7 @@ from tenuto.services.gateway.policies.delivering import (
     message_id,
     wait_seconds,
 )
-from tenuto.services.gateway.policies.notice_state import Notice
+from tenuto.services.gateway.notices.state import Notice
 from tenuto.services.gateway.state import State
 from tests.support.notice_world import ID, LOST, SECOND_US, World, said, submitted, validated
 
@@ -92,8 +86,8 @@ def test_what_is_noted_of_a_webhook_that_is_gone_is_dropped() -> None:
 
 
 def test_more_than_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.policies.following.WAITING_MAX", 2)
-    monkeypatch.setattr("tenuto.services.gateway.policies.notices.PARKED_MAX", 3)
+    monkeypatch.setattr("tenuto.services.gateway.notices.decide.following.WAITING_MAX", 2)
+    monkeypatch.setattr("tenuto.services.gateway.notices.evolve.PARKED_MAX", 3)
     world = World(AgentLostTrigger())
     for _ in range(8):
         world.happens(LOST)

@@ -32,8 +32,8 @@ from tenuto.schemas.webhooks import (
     Trigger,
     WaitTrigger,
 )
-from tenuto.services.gateway.commands import TellWaits
-from tenuto.services.gateway.policies.triggers import CAUSES
+from tenuto.services.gateway.notices.commands import TellWaits
+from tenuto.services.gateway.notices.policies.triggers import CAUSES
 from tests.support.notice_world import (
     COMPLETED,
     FAILED,

@@ -10,10 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config.reading import parse_config
-from tenuto.services.gateway.rest.door import MODULES, PREFIX, openapi_document
-from tenuto.services.gateway.rest.examples import ANSWERS, BODIES, CONFIG
+from tenuto.services.gateway.door import PREFIX, openapi_document
+from tenuto.services.gateway.experiments.examples import CONFIG
+from tenuto.services.gateway.subjects import SUBJECTS
 
 DOCUMENT = openapi_document()
+BODIES = {route: example for subject in SUBJECTS for route, example in subject.example_bodies.items()}
+ANSWERS = {route: example for subject in SUBJECTS for route, example in subject.example_answers.items()}
+ROUTES = [route for subject in SUBJECTS for router in subject.routers for route in router.routes]
 
 
 def operation(route: str) -> dict[str, Any]:
@@ -31,7 +35,7 @@ def check(content: dict[str, Any]) -> None:
 def test_a_body_is_valid(route: str) -> None:
     check(operation(route)["requestBody"]["content"]["application/json"])
     method, path = route.split(" ")
-    [found] = [one for module in MODULES for one in module.router.routes if one.path == path and method in one.methods]
+    [found] = [one for one in ROUTES if one.path == path and method in one.methods]
     [body] = found.dependant.body_params
     TypeAdapter(body.field_info.annotation).validate_json(json.dumps(BODIES[route]))  # more than a schema can say
 

@@ -13,14 +13,17 @@ from tenuto.kernel.core import Refused
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.events.access import RoleCreated, RoleGranted, WorkspaceCreated
 from tenuto.schemas.events.request import NewUser, UserRemoved
-from tenuto.services.gateway.adapters.provider import Provider
-from tenuto.services.gateway.adapters.sso import CODE_SECONDS, FLOW_SECONDS, Sso, challenge_of, from_settings
-from tenuto.services.gateway.commands import CreateToken, CreateUser, LinkUser, SetPassword, SignInAtProvider
-from tenuto.services.gateway.policies.access import ALL, BASE, Access, Sight, Subject, Workspace, allowed, sight
-from tenuto.services.gateway.policies.identity import Identity, NoIdentity, identity
-from tenuto.services.gateway.policies.permissions import ROUTES, Where, refusal
+from tenuto.services.gateway.people.adapters.provider import Provider
+from tenuto.services.gateway.people.adapters.sso_visits import CODE_SECONDS, FLOW_SECONDS, Sso, challenge_of, from_settings
+from tenuto.services.gateway.people.commands import CreateToken, CreateUser, LinkUser, SetPassword, SignInAtProvider
+from tenuto.services.gateway.people.policies.identity import Identity, NoIdentity, identity
+from tenuto.services.gateway.rights.access import ALL, BASE, Access, Sight, Subject, Workspace, allowed, sight
+from tenuto.services.gateway.rights.permissions import Where, refusal
+from tenuto.services.gateway.subjects import PERMISSIONS
 from tests.unit.test_gateway_core import Driver, types
 from tests.unit.test_signing_in import driver_with, hashed
+
+ROUTES = PERMISSIONS.rules
 
 ISSUER = "https://id.example.com"
 

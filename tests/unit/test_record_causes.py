@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tenuto.services.gateway.policies.causes import likely_causes
-from tenuto.services.gateway.policies.likely_effect import Difference
+from tenuto.services.gateway.experiments.policies.causes import likely_causes
+from tenuto.services.gateway.experiments.policies.likely_effect import Difference
 
 
 @dataclass

@@ -17,8 +17,8 @@ from tenuto.schemas.events.trial import DataRecorded, EnvironmentRecorded, Repor
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, Hardware, KnownData, Parent, TrialSource
 from tenuto.schemas.reports import DataReport, EnvironmentReport
-from tenuto.services.gateway.commands import SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.experiments.commands import SubmitExperiment
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.searcher.core import SearcherCore

@@ -13,12 +13,11 @@ import pytest
 from tenuto.cli.errors import CliError
 from tenuto.cli.origin import origin
 from tenuto.cli.overrides import read_overrides, with_overrides
-from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config import ExperimentConfig, derive
+from tenuto.schemas.config.derive import OverrideError, thinned, with_validations
 from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX, VALIDATIONS_KEPT_MAX, TrialSource
-from tenuto.services.gateway.policies import derive
-from tenuto.services.gateway.policies.derive import OverrideError, thinned, with_validations
-from tenuto.services.gateway.policies.results import (
+from tenuto.services.gateway.trials.policies.results import (
     Saved,
     Validation,
     file_pairs,

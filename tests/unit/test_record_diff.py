@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tenuto.cli.diff import headline
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState, Gpu, Hardware
-from tenuto.services.gateway.adapters.code_changes import code_changes
-from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
-from tenuto.services.gateway.policies.likely_effect import EFFECTS, ORDER, Difference, by_likely_effect
+from tenuto.services.gateway.experiments.policies.differences import Side, differences, gaps
+from tenuto.services.gateway.experiments.policies.likely_effect import EFFECTS, ORDER, Difference, by_likely_effect
+from tenuto.services.gateway.reader.changes import CodeChange
+from tenuto.services.gateway.reader.code_changes import code_changes
 
 CONFIG: dict[str, Any] = {
     "name": "digits",
@@ -243,7 +244,7 @@ def test_changed_files_of_the_model_directory(tmp_path: Path) -> None:
 
 
 def test_large_files_are_compared_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.adapters.code_changes.FILE_BYTES_MAX", 10)
+    monkeypatch.setattr("tenuto.services.gateway.reader.code_changes.FILE_BYTES_MAX", 10)
     before = archive(tmp_path / "a", big__py="x" * 20, same__bin="y" * 20)
     after = archive(tmp_path / "b", big__py="z" * 20, same__bin="y" * 20)
     hashes = [hashlib.sha256(letter * 20).hexdigest()[:12] for letter in (b"x", b"z")]

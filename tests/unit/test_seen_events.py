@@ -8,8 +8,8 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import RoleGranted, RoleRevoked, WorkspaceCreated
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.policies.access import Subject
-from tenuto.services.gateway.rest.seen_events import SeenEvents
+from tenuto.services.gateway.log.handling.seen_events import SeenEvents
+from tenuto.services.gateway.rights.access import Subject
 from tests.support.memory_log import MemoryEventLog
 
 HELD = {"kind": "user", "name": "eve", "role": "viewer", "workspace": "vault"}

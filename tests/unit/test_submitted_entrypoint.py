@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tenuto.schemas.config.errors import ConfigError
-from tenuto.services.gateway.adapters.contexts import StoredContext
-from tenuto.services.gateway.rest.submission import _check_entrypoint
+from tenuto.services.gateway.experiments.adapters.contexts import StoredContext
+from tenuto.services.gateway.experiments.handling.submission import _check_entrypoint
 from tests.support.control_plane import make_config
 
 

@@ -19,9 +19,10 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, Allocation
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.schemas.sentences import sentence
-from tenuto.services.gateway.commands import CancelExperiment, ChangeExperiment, ChangeWorkspace, EndOverdue, SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.policies.wall_time import all_overdue, wall_us
+from tenuto.services.gateway.experiments.commands import CancelExperiment, ChangeExperiment, EndOverdue, SubmitExperiment
+from tenuto.services.gateway.experiments.policies.wall_time import all_overdue, wall_us
+from tenuto.services.gateway.people.commands import ChangeWorkspace
 
 ID = UUID(int=9)
 HOUR = 3_600_000_000

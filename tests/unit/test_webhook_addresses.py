@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tenuto.kernel.settings import SettingsError
 from tenuto.schemas.webhooks import Url
-from tenuto.services.gateway.adapters.addresses import AddressRefused, Guard, allowed_networks, refusal
+from tenuto.services.gateway.notices.adapters.addresses import AddressRefused, Guard, allowed_networks, refusal
 
 PRIVATE = [
     "127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.5.5", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",

@@ -13,6 +13,6 @@ from tenuto.schemas.record import Origin
 
 def origin(directory: Path | None, overrides: Mapping[str, Any], arguments: Sequence[str] | None = None) -> Origin:
     """`directory`: the model directory, None where there is none. `arguments` default to this process's own."""
-    from tenuto.services.gateway.policies.derive import dotted
+    from tenuto.schemas.config.derive import dotted
 
     return origin_of(["tenuto", *(sys.argv[1:] if arguments is None else arguments)], directory, dotted(overrides))

@@ -30,10 +30,10 @@ OverridesFile = Annotated[
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
     from tenuto.cli.yaml_notes import tell_differences
+    from tenuto.schemas.config.derive import OverrideError, merged, nested
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import NOT_FINITE, load_yaml
     from tenuto.schemas.config.yaml_text import non_finite
-    from tenuto.services.gateway.policies.derive import OverrideError, merged, nested
 
     from_file: Any = {}
     if file is not None:
@@ -80,10 +80,10 @@ def _value(text: str) -> Any:
 
 def with_overrides(config: bytes, overrides: Mapping[str, Any]) -> bytes:
     """The configuration's text with the overrides in it. A text that cannot be read stays: its reader says what is wrong."""
+    from tenuto.schemas.config.derive import merged
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
     from tenuto.schemas.config.yaml_text import dump_yaml
-    from tenuto.services.gateway.policies.derive import merged
 
     if not overrides:
         return config

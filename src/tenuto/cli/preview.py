@@ -65,8 +65,8 @@ def preview(
 def _view(context: typer.Context, config: Path, overrides: Sequence[str], template: str | None) -> dict[str, Any]:
     """As `POST /preview` answers; without a cluster, what the configuration says by itself. Raises CliError."""
     from tenuto.cli.overrides import read_overrides
+    from tenuto.schemas.config.derive import dotted
     from tenuto.schemas.config.errors import ConfigError, Problem
-    from tenuto.services.gateway.policies.derive import dotted
 
     changes = read_overrides(overrides) | ({"template": template} if template is not None else {})
     text = read_text(config, changes)
@@ -91,9 +91,9 @@ def _alone(text: bytes, said: Sequence[str]) -> dict[str, Any]:
     """Raises ConfigError, and CliError where a template is named."""
     import json
 
+    from tenuto.schemas.config.layers import BUILT_IN, COMMAND_LINE
+    from tenuto.schemas.config.merging import resolved
     from tenuto.schemas.config.reading import load_yaml, parse_config
-    from tenuto.services.gateway.adapters.merging import resolved
-    from tenuto.services.gateway.policies.layers import BUILT_IN, COMMAND_LINE
 
     document = load_yaml(text)
     if isinstance(document, dict) and document.get("template") is not None:

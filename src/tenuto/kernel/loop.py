@@ -42,6 +42,7 @@ from tenuto.schemas.envelope import Event
 
 logger = logging.getLogger(__name__)
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 Folded = Callable[[S, Sequence[Event]], None]
 
 COMMANDS_WAITING_MAX = 10_000
@@ -67,15 +68,15 @@ class LoopStopped(LogUnavailable):
     """The command was not decided on, because the service is stopping."""
 
 
-class ServiceLoop(Generic[S]):
+class ServiceLoop(Generic[S_co]):
     """Runs one core. `state` and `position` are the committed ones: the folded state, and the position of the last input."""
 
     def __init__(
-        self, core: Core[S], log: EventLog, feed: Feed, clock: Clock, settings: Settings, *, checks: bool = False
+        self, core: Core[S_co], log: EventLog, feed: Feed, clock: Clock, settings: Settings, *, checks: bool = False
     ) -> None:
         """`checks`: assert the core's invariants after each commit (tests, simulation)."""
         self.core, self._log, self._feed, self._clock, self._settings = core, log, feed, clock, settings
-        self.state: S = core.initial()
+        self.state: S_co = core.initial()
         self.position = 0
         self.own_position = 0
         self.available = True
@@ -88,14 +89,14 @@ class ServiceLoop(Generic[S]):
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         self._stopped = False
-        self._callbacks: list[Folded[S]] = []
+        self._callbacks: list[Folded[S_co]] = []
         self._position_waits: list[tuple[int, asyncio.Future[None]]] = []
         self._already: dict[UUID, Event] = {}
         self._measured = OfLoop(core.name)
 
     # Interface for the rest of the service.
 
-    def on_folded(self, callback: Folded[S]) -> None:
+    def on_folded(self, callback: Folded[S_co]) -> None:
         """Adds a callback. It is called after recovery (with no events), then after each committed batch with the new state
         and the folded events: inputs that the core consumes, and own events with their positions. Must not block."""
         self._callbacks.append(callback)
@@ -259,7 +260,9 @@ class ServiceLoop(Generic[S]):
             logger.critical("%s", draft.poisoned)
             raise draft.poisoned from draft.poisoned.reason
 
-    async def _catch_up(self, inputs: deque[Event], commands: deque[Waiting], draft: Draft[S], conflict: VersionConflict) -> None:
+    async def _catch_up(
+        self, inputs: deque[Event], commands: deque[Waiting], draft: Draft[S_co], conflict: VersionConflict
+    ) -> None:
         """Reads the log to its end after a guarded stream moved, so that the commands are judged again by the latest facts."""
         for item, _ in draft.answers:
             item.attempts += 1
@@ -270,7 +273,7 @@ class ServiceLoop(Generic[S]):
         last = inputs[-1].position if inputs else self.position
         inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
 
-    async def _drop_done(self, commands: deque[Waiting], draft: Draft[S]) -> bool:
+    async def _drop_done(self, commands: deque[Waiting], draft: Draft[S_co]) -> bool:
         """Gives commands that were carried out before (before a restart, or for a sender that stopped waiting) their recorded
         answer."""
         dropped = False
@@ -285,7 +288,7 @@ class ServiceLoop(Generic[S]):
                 item.give(recorded)
         return dropped
 
-    async def _commit(self, draft: Draft[S]) -> None:
+    async def _commit(self, draft: Draft[S_co]) -> None:
         recorded: tuple[Event, ...] = ()
         # Without events nothing is written: the checkpoint follows when the loop is idle, and a restart before that folds these
         # inputs again.
@@ -303,7 +306,7 @@ class ServiceLoop(Generic[S]):
             item.give(recorded[answer] if isinstance(answer, slice) else answer)
         self._tell(draft.folded(recorded))
 
-    async def _append_all(self, draft: Draft[S]) -> tuple[Event, ...]:
+    async def _append_all(self, draft: Draft[S_co]) -> tuple[Event, ...]:
         """The draft's events as recorded. They are one append, unless a single input decides more than fits into one: then the
         checkpoint moves with the last part, and recovery tells the first parts by their `seen_position`."""
         done = {event.id: self._already[event.id] for event in draft.events if event.id in self._already}

@@ -1,1 +1,0 @@
-"""Work of the gateway outside its views and its REST interface: files, other processes, the log, stores, targets of notices."""

@@ -1,0 +1,1 @@
+"""Automations: programs of users that react to the log."""

@@ -1,0 +1,17 @@
+"""Rights that the routes of automations need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenuto.services.gateway.rights.permissions import CHANGES_AUTOMATION, Rule
+
+ROUTES: Mapping[str, Rule] = {
+    "GET /api/v1/automations": Rule("automation.view"),
+    "GET /api/v1/automations/{automation}": Rule("automation.view"),
+    # A user's own automations. One that is not there may be started by everybody.
+    "PUT /api/v1/automations/{automation}": CHANGES_AUTOMATION,
+    "PATCH /api/v1/automations/{automation}": CHANGES_AUTOMATION,
+    "DELETE /api/v1/automations/{automation}": CHANGES_AUTOMATION,
+    "POST /api/v1/automations/{automation}/retry": CHANGES_AUTOMATION,
+}

@@ -1,0 +1,94 @@
+"""Automations: programs of users that react to the log. The gateway keeps how far each of their rules has come."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from tenuto.services.gateway.automations.adapters.positions import NotYours, ParkingFull, Superseded, TooManyAutomations
+from tenuto.services.gateway.automations.bodies import (
+    AUTOMATION_NAME_PATTERN,
+    AutomationView,
+    MoveAutomationBody,
+    MovedView,
+    RemovedView,
+    RetriedView,
+    RetryAutomationBody,
+    StartAutomationBody,
+)
+from tenuto.services.gateway.automations.door import AutomationsDoor, Door
+from tenuto.services.gateway.automations.handling import is_shown, shown
+from tenuto.services.gateway.http.context import answer, asking
+from tenuto.services.gateway.http.errors import DoorError, not_found
+from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.rights.access import allowed
+
+router = APIRouter(tags=["automations"], route_class=StrictRoute)
+AutomationName = Annotated[str, Path(pattern=AUTOMATION_NAME_PATTERN)]
+
+
+@router.get("/automations", response_model=list[AutomationView])
+async def automations(door: Door) -> Response:
+    """Of all users; where workspaces are hidden from the asker, the asker's own."""
+    return answer(await shown(door))
+
+
+@router.get("/automations/{automation}", response_model=AutomationView)
+async def show(door: Door, automation: AutomationName) -> Response:
+    found = await _found(door, automation)
+    if not is_shown(door, found):
+        raise not_found(f"automation {automation}")
+    return answer(found)
+
+
+@router.put("/automations/{automation}", response_model=AutomationView)
+async def start(door: Door, automation: AutomationName, body: StartAutomationBody) -> Response:
+    """A process of the automation begins, in place of an earlier one: rules that were known go on behind their positions."""
+    others = allowed(door.state.access, door.subject(), "automation.change_others")
+    try:
+        await door.automations.start(automation, asking(), body, await door.log.head(), door.clock.now_us(), others=others)
+    except NotYours:
+        raise DoorError("forbidden", f"Automation {automation} is somebody else's: give yours another name.") from None
+    except TooManyAutomations:
+        raise DoorError("conflict", "You have too many automations: remove some with `tenuto automation rm`.") from None
+    return answer(await _found(door, automation))
+
+
+@router.patch("/automations/{automation}", response_model=MovedView)
+async def move(door: Door, automation: AutomationName, body: MoveAutomationBody) -> Response:
+    """Notes what a process has handled and what it parks, all or nothing; also its heartbeat."""
+    try:
+        retries = await door.automations.move(automation, body, door.clock.now_us())
+    except Superseded:
+        raise DoorError(
+            "conflict", f"This process of automation {automation} is not its latest: it was started again, or removed."
+        ) from None
+    except ParkingFull:
+        raise DoorError(
+            "too_large",
+            f"Automation {automation} has too many parked events: mend their cause, then `tenuto automation retry {automation}`.",
+        ) from None
+    return answer(MovedView(retries=tuple(retries)))
+
+
+@router.post("/automations/{automation}/retry", response_model=RetriedView, status_code=202)
+async def retry(door: Door, automation: AutomationName, body: RetryAutomationBody | None = None) -> Response:
+    """Has parked events tried again: by its process, at the next heartbeat."""
+    await _found(door, automation)
+    return answer(RetriedView(numbers=tuple(await door.automations.retry(automation, body.numbers if body else ()))), 202)
+
+
+@router.delete("/automations/{automation}", response_model=RemovedView)
+async def remove(door: Door, automation: AutomationName) -> Response:
+    """Forgets its positions and what it parked; its process ends."""
+    if not await door.automations.remove(automation):
+        raise not_found(f"automation {automation}")
+    return answer(RemovedView(name=automation))
+
+
+async def _found(door: AutomationsDoor, name: str) -> AutomationView:
+    found = await door.automations.one(name, await door.log.head(), door.clock.now_us())
+    if found is None:
+        raise not_found(f"automation {name}")
+    return found

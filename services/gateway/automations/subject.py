@@ -1,0 +1,14 @@
+"""What automations bring to the door."""
+
+from __future__ import annotations
+
+from tenuto.services.gateway.automations import examples, routes
+from tenuto.services.gateway.automations.permissions import ROUTES
+from tenuto.services.gateway.http.subject import Subject
+
+SUBJECT = Subject(
+    "automations",
+    ROUTES,
+    (routes.router,),
+    example_bodies=examples.BODIES,
+)

@@ -1,0 +1,1 @@
+"""The cluster: agents, nodes, pools, the queue and shares."""

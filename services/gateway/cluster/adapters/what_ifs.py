@@ -1,0 +1,37 @@
+"""Asks the scheduler what would have happened: one simulation at a time, as each takes a core."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from nats.errors import Error as NatsError
+
+from tenuto.schemas import subjects
+from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
+from tenuto.services.gateway.cluster.adapters.earlier import NoAnswer
+
+SECONDS_MAX = 28.0
+"""Longer than the scheduler gives its process, and less than a browser waits."""
+
+
+class WhatIfs:
+    def __init__(self) -> None:
+        self._running = ""
+        """User for whom one runs; empty: none does."""
+
+    async def of(self, ask: Callable[[str, bytes, float], Awaitable[bytes]], question: WhatIfQuestion, user: str) -> WhatIfAnswer:
+        """Raises NoAnswer. Nobody waits for another's simulation: both together would take longer than a browser waits."""
+        if self._running:
+            whose = "for you already" if self._running == user else "for another user"
+            raise NoAnswer("too_many", f"A simulation runs {whose}; ask again when it has ended, within {SECONDS_MAX:.0f} s.")
+        self._running = user
+        try:
+            data = await ask(subjects.WHAT_IF, question.to_json(), SECONDS_MAX)
+        except (NatsError, TimeoutError):
+            raise NoAnswer("unavailable", "The scheduler does not answer right now; try again in a few seconds.") from None
+        finally:
+            self._running = ""
+        found = WhatIfAnswer.from_json(data)
+        if found.code:
+            raise NoAnswer(found.code, found.error)
+        return found

@@ -1,0 +1,1 @@
+"""Routes of the cluster, one module per kind."""

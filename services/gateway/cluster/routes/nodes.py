@@ -1,0 +1,198 @@
+"""Pools whose nodes a provisioner starts, and these nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from ipaddress import ip_address
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Path, Query, Response
+from nats.errors import Error as NatsError
+from pydantic_core import from_json
+
+from tenuto.schemas import subjects
+from tenuto.schemas.events.provisioning import PoolMounts
+from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
+from tenuto.schemas.node_questions import LOG_LINES_MAX, CheckFinding, NodesAnswer, NodesQuestion
+from tenuto.schemas.provisioning import Provisioning
+from tenuto.schemas.sentences import sentence
+from tenuto.services.gateway.cluster.commands import ProvisionPool, ReleaseNode, SetPoolMounts
+from tenuto.services.gateway.cluster.door import ClusterDoor, Door
+from tenuto.services.gateway.cluster.handling.paths import PoolName
+from tenuto.services.gateway.cluster.policies.nodes import Node, Pool, Said
+from tenuto.services.gateway.cluster.views import CheckView, NodeFailureView, NodeLogsView, NodeView, PoolView, ReleaseBody
+from tenuto.services.gateway.http.bodies import Recorded
+from tenuto.services.gateway.http.context import answer, asked
+from tenuto.services.gateway.http.errors import DoorError
+from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.trials.bodies import Done
+
+router = APIRouter(tags=["nodes"], route_class=StrictRoute)
+ANSWER_SECONDS_MAX = 60.0
+"""The launcher gives up on a provider sooner, and says so."""
+STANDINGS_SECONDS_MAX = 3.0
+"""The launcher knows them without asking anybody."""
+SILENT = "The launcher does not answer right now; try again in a few seconds. Nodes and training go on meanwhile."
+NodeId = Annotated[str, Path(pattern=AGENT_NAME_PATTERN)]
+
+
+@router.get("/pools", response_model=list[PoolView])
+async def pools(door: Door) -> Response:
+    """Pools whose nodes a provisioner starts."""
+    await door.users_known()
+    known = door.state.nodes.pools
+    return answer([_pool(door, known[name]) for name in sorted(known) if known[name].provisioning.provisioner != "static"])
+
+
+@router.get("/pools/{pool}/provisioning", response_model=PoolView)
+async def provisioning(door: Door, pool: PoolName) -> Response:
+    """Where the pool's nodes come from, and what it lacks."""
+    await door.users_known()
+    known = door.state.nodes.pools.get(pool)
+    if known is None:
+        raise DoorError("not_found", f"Pool {pool} has no provisioner: its agents are started by people.")
+    view = _pool(door, known)
+    if view.nodes or view.provisioning.provisioner != "static":
+        with contextlib.suppress(NatsError, TimeoutError):  # then it is told without
+            question = NodesQuestion(about="standings", pool=pool)
+            found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), STANDINGS_SECONDS_MAX))
+            mine = [node for node in door.state.nodes.nodes.values() if node.pool == pool]
+            coming = {node.node_id for node in mine if _phase(door, node) in ("requested", "started")}
+            words = tuple(item for item in found.words if item.node_id in coming)
+            told = {"standings": found.standings if view.wanted else (), "coming": words, "trouble": found.trouble}
+            view = view.model_copy(update=told)
+    return answer(view)
+
+
+@router.put("/pools/{pool}/provisioning", response_model=Done)
+async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
+    """Starts and ends the pool's nodes like this from now on. Provisioner `static`: not at all, and those that it has are given
+    back."""
+    events = await door.carry_out(ProvisionPool(**asked(door), pool=pool, settings=body))
+    return answer(Done(id=0, changed=bool(events)))
+
+
+@router.get("/pools/{pool}/mounts", response_model=PoolMounts)
+async def mounts(door: Door, pool: PoolName) -> Response:
+    """What containers may mount on the pool's agents, within what each agent's operator allows; null: whatever that is."""
+    await door.users_known()
+    return answer(PoolMounts(mounts=door.state.nodes.mounts.get(pool)))
+
+
+@router.put("/pools/{pool}/mounts", response_model=Done)
+async def set_mounts(door: Door, pool: PoolName, body: PoolMounts) -> Response:
+    """Containers that start on the pool's agents from now on may mount these and nothing else; null: whatever each agent's
+    operator allows. Also before the pool has agents."""
+    events = await door.carry_out(SetPoolMounts(**asked(door), pool=pool, mounts=body))
+    return answer(Done(id=0, changed=bool(events)))
+
+
+@router.post("/pools/{pool}/check", response_model=CheckView)
+async def check(door: Door, pool: PoolName, body: Provisioning | None = None) -> Response:
+    """What is there and what is missing for nodes of the pool, with its own settings or with those in the body. Starts
+    nothing."""
+    found = await _ask(door, NodesQuestion(about="check", pool=pool, provisioning=body))
+    findings = (*found.findings, *_reached_by_nodes(door))
+    return answer(CheckView(ready=not any(item.problem for item in findings), findings=findings))
+
+
+@router.get("/nodes", response_model=list[NodeView])
+async def nodes(door: Door, pool: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None) -> Response:
+    """Nodes that provisioners start and that have not ended, the oldest first."""
+    await door.users_known()
+    known = door.state.nodes.nodes.values()
+    chosen = [node for node in known if pool is None or node.pool == pool]
+    return answer([_node(door, node) for node in sorted(chosen, key=lambda item: (item.requested_us, item.node_id))])
+
+
+@router.post("/nodes/{node_id}/release", response_model=Recorded)
+async def release(door: Door, node_id: NodeId, body: ReleaseBody) -> Response:
+    """Gives the node back."""
+    events = await door.carry_out(ReleaseNode(**asked(door), node_id=node_id, drain=body.drain))
+    return answer(Recorded(position=events[-1].position if events else door.loop.position))
+
+
+@router.get("/nodes/{node_id}/logs", response_model=NodeLogsView)
+async def logs(door: Door, node_id: NodeId, lines: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 200) -> Response:
+    """What the node's agent, or its boot, has printed, as its provider has it."""
+    await door.users_known()
+    node = door.state.nodes.nodes.get(node_id)
+    pool = node.pool if node is not None else node_id.rpartition("-")[0]
+    if pool not in door.state.nodes.pools:
+        raise DoorError("not_found", f"There is no node {node_id} that a provisioner started; `tenuto node ls` shows the nodes.")
+    found = await _ask(door, NodesQuestion(about="logs", pool=pool, node_id=node_id, lines_max=lines))
+    return answer(NodeLogsView(logs=found.logs))
+
+
+def _reached_by_nodes(door: ClusterDoor) -> tuple[CheckFinding, ...]:
+    """Of an address that nodes elsewhere cannot reach: they would start, and fail much later because no agent joins."""
+    url = door.settings.public_url or f"http://{door.settings.rest_host}"
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        ip = ip_address(host)
+        host = "localhost" if ip.is_loopback or ip.is_unspecified else host
+    if host != "localhost":
+        return ()
+    note = "Nodes on other machines cannot join there: start with `tenuto up --listen ADDRESS`, or set TENUTO_PUBLIC_URL."
+    return (CheckFinding(what=f"address of the gateway, as nodes are told it: {url}", note=note),)
+
+
+async def _ask(door: ClusterDoor, question: NodesQuestion) -> NodesAnswer:
+    try:
+        found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), ANSWER_SECONDS_MAX))
+    except (NatsError, TimeoutError) as error:
+        raise DoorError("unavailable", SILENT) from error
+    if found.error:
+        raise DoorError(found.code or "invalid", found.error)
+    return found
+
+
+def _pool(door: ClusterDoor, pool: Pool) -> PoolView:
+    mine = [node for node in door.state.nodes.nodes.values() if node.pool == pool.pool]
+    everything, failed = door.sight().everything, pool.failure
+    return PoolView(
+        pool=pool.pool,
+        provisioning=pool.provisioning,
+        wanted=pool.wanted if everything else (),
+        nodes=len(mine),
+        nodes_coming=sum(_phase(door, node) in ("requested", "started") for node in mine),
+        cost_per_hour=sum(node.cost_per_hour for node in mine),
+        last_failure=None
+        if failed is None
+        else NodeFailureView(
+            node_id=failed.node_id,
+            node_type=failed.node_type,
+            failure=failed.failure,
+            message=failed.message,
+            reason=_sentence(failed.said) if everything else "",
+            at_us=failed.at_us,
+            retry_at_us=failed.retry_at_us,
+        ),
+    )
+
+
+def _node(door: ClusterDoor, node: Node) -> NodeView:
+    return NodeView(
+        id=node.node_id,
+        pool=node.pool,
+        node_type=node.node_type,
+        slots=node.slots,
+        cost_per_hour=node.cost_per_hour,
+        phase=_phase(door, node),
+        provider_id=node.provider_id,
+        requested_us=node.requested_us,
+        started_us=node.started_us,
+        reason=_sentence(node.said) if door.sight().everything else "",
+        message=node.message,
+    )
+
+
+def _phase(door: ClusterDoor, node: Node) -> str:
+    member = door.state.joining.agents.get(node.node_id)
+    joined = member is not None and not member.revoked
+    return "joined" if joined and node.phase in ("requested", "started") else node.phase
+
+
+def _sentence(said: Said) -> str:
+    return sentence(said.about, from_json(said.data), said.actor)

@@ -1,0 +1,33 @@
+"""State of the cluster: its pools, shares and machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from immutables import Map
+
+from tenuto.services.gateway.cluster.policies.joining import Joining
+from tenuto.services.gateway.cluster.policies.nodes import Nodes
+from tenuto.services.gateway.rights.state import PeopleState
+
+
+class Share(NamedTuple):
+    """Of a workspace or a user, as it was set last."""
+
+    weight: float
+    max_slots: int | None
+
+
+@dataclass(frozen=True)
+class ClusterState(PeopleState):
+    """What the gateway remembers of the cluster: its pools, shares and machines."""
+
+    shares: Map[str, Share] = field(default_factory=Map)
+    """By `workspace/<name>` and `user/<name>`, where one was set."""
+    half_lives: Map[str, float] = field(default_factory=Map)
+    """Pool -> hours, where past use counts."""
+    joining: Joining = field(default_factory=Joining)
+    """Join tokens, and the agents that joined or were revoked."""
+    nodes: Nodes = field(default_factory=Nodes)
+    """Pools whose nodes a provisioner starts, and these nodes."""

@@ -1,0 +1,42 @@
+"""Decisions of the gateway: the events of a request, or its refusal. A repeated request changes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenuto.kernel.core import Command
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.services.gateway.cluster import decide as cluster
+from tenuto.services.gateway.experiments import decide as experiments
+from tenuto.services.gateway.experiments.decide.acting import act
+from tenuto.services.gateway.experiments.decide.experiments import check_fork
+from tenuto.services.gateway.notices import decide as notices
+from tenuto.services.gateway.notices.decide.following import follow, follow_own
+from tenuto.services.gateway.people import decide as people
+from tenuto.services.gateway.state import State
+from tenuto.services.gateway.templates import decide as templates
+
+DECISIONS: Mapping[type, Callable[[Any, Any], Sequence[EventData]]] = {
+    **people.DECISIONS,
+    **templates.DECISIONS,
+    **cluster.DECISIONS,
+    **experiments.DECISIONS,
+    **notices.DECISIONS,
+}
+"""Command -> what decides it: the tables of the subjects, joined."""
+
+
+def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
+    somebody else's (forbidden), and so for what else is asked about."""
+    if isinstance(cause, Event):
+        # Without a webhook or a rule the payload is not even decoded.
+        found = follow(state.notices, cause.data, cause.time_us, state.hidden_from) if state.notices.webhooks else ()
+        return [*found, *act(state, cause, found, check_fork)]
+    decision = DECISIONS.get(type(cause))
+    if decision is None:
+        return ()
+    events = decision(state, cause)
+    return [*events, *follow_own(state.notices, events, cause.time_us, state.hidden_from)]

@@ -1,0 +1,1 @@
+"""Experiments: submitted, changed, derived, deleted."""

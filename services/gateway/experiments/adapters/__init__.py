@@ -1,0 +1,1 @@
+"""What is outside of the gateway, for experiments."""

@@ -1,0 +1,1 @@
+"""Routes of experiments, one module per kind."""

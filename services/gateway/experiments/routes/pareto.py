@@ -1,0 +1,50 @@
+"""The Pareto front of a search with several metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from tenuto.services.gateway.experiments.door import Door
+from tenuto.services.gateway.http.context import answer
+from tenuto.services.gateway.http.errors import DoorError, not_found
+from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.trials.policies.pareto import Goal, front
+from tenuto.services.gateway.trials.views import FrontTrialView, GoalView, ParetoView
+
+router = APIRouter(tags=["trials"], route_class=StrictRoute)
+
+
+@router.get("/experiments/{experiment_id}/pareto", response_model=ParetoView)
+async def pareto(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]) -> Response:
+    """The Pareto front of a search with several metrics (`nsga2`): the trials that no other one beats in all of them."""
+    found = await door.views.experiment(experiment_id)
+    if found is None:
+        raise not_found(f"experiment {experiment_id}")
+    searcher = found.config.get("searcher", {})  # of unmanaged runs there is none
+    if not searcher.get("objectives"):
+        message = f"Experiment {experiment_id} compares {found.metric} only: a Pareto front needs searcher.objectives (nsga2)."
+        raise DoorError("conflict", message)
+    goals = [Goal(found.metric, found.smaller_is_better)]
+    goals += [Goal(objective["metric"], objective["smaller_is_better"]) for objective in searcher["objectives"]]
+    compared = await door.views.measured_in(experiment_id, [goal.metric for goal in goals])
+    best = await asyncio.to_thread(front, goals, compared)
+    trials = await door.views.trials_numbered(experiment_id, [one.number for one in best])
+    return answer(
+        ParetoView(
+            goals=tuple(GoalView(metric=goal.metric, smaller_is_better=goal.smaller_is_better) for goal in goals),
+            compared=len(compared),
+            front=tuple(
+                FrontTrialView(
+                    trial_id=trials[one.number].id,
+                    state=trials[one.number].state,
+                    length=one.length,
+                    values=dict(zip([goal.metric for goal in goals], one.values, strict=True)),
+                    hyperparameters=trials[one.number].hyperparameters,
+                )
+                for one in best
+            ),
+        )
+    )

@@ -1,0 +1,1 @@
+"""The REST door itself: what each request passes, whatever it is about."""

@@ -1,0 +1,69 @@
+"""Requests that are under way: how many one user may have, and whether an answer was begun."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+from starlette.types import Message, Scope, Send
+
+from tenuto.kernel.connection_shares import holder
+from tenuto.schemas.text import visible
+from tenuto.services.gateway.http.context import asking, asking_token
+from tenuto.services.gateway.http.errors import DoorError
+from tenuto.services.gateway.rights.permissions import Rule, Where
+
+REQUESTS_AT_ONCE_MAX = 200
+"""Of one user, or of one address where no user is known: more than a page, its streams and a sweep of scripts need, and less
+than a quarter of all connections."""
+UNREAD_BYTES_FREE = 64 << 10
+"""Of an answer: as much as a connection keeps in any case."""
+
+
+class AtOnce:
+    """Requests under way, by whose they are: they hold connections, which others need, too."""
+
+    def __init__(self, held: Counter[str]) -> None:
+        """`held`: number of requests by holder, which `tenuto status` shows."""
+        self._held = held
+
+    @contextlib.contextmanager
+    def held(self, whose: str) -> Iterator[None]:
+        """Raises DoorError."""
+        if whose and self._held[whose] >= REQUESTS_AT_ONCE_MAX:
+            raise DoorError(
+                "too_many",
+                f"{visible(whose)} has {REQUESTS_AT_ONCE_MAX} requests under way already, the most at once; wait for answers, "
+                "and read them (docs/rest.md, Limits).",
+            )
+        self._held[whose] += 1
+        try:
+            yield
+        finally:
+            self._held[whose] -= 1
+            if not self._held[whose]:
+                del self._held[whose]
+
+
+def holder_of(scope: Scope, rule: Rule) -> str:
+    """Whose request it is: the user's, or without one the address's. Empty for the cluster's own token, which has no limits."""
+    if rule.where is Where.OPEN:
+        return f"the address {holder(str((scope.get('client') or ('',))[0]))}"
+    return asking() if asking_token() is not None else ""
+
+
+class Started:
+    """Knows whether an answer was begun, as nothing else can be said after that. A long one ends when it was read, but for what
+    the connection takes: until then its sender's turn goes on."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.started = send, False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        body = message.get("body", b"")
+        if len(body) > UNREAD_BYTES_FREE and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            message = {**message, "body": b""}
+        await self._send(message)

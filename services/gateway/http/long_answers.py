@@ -1,0 +1,22 @@
+"""How many long answers one user is sent at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tenuto.services.gateway.http.subject import Subject
+from tenuto.services.gateway.http.turns import Turns
+
+HISTORIES_PER_USER_MAX = 4
+"""Answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
+DOWNLOADS_PER_USER_MAX = 4
+"""Sent at once; further ones wait. As many threads read for one user at most, of the 40 that all have."""
+
+
+def turns(subjects: Iterable[Subject]) -> dict[str, Turns]:
+    """By route. Those of one kind share their turns."""
+    histories, downloads = Turns(of_one_user=HISTORIES_PER_USER_MAX), Turns(of_one_user=DOWNLOADS_PER_USER_MAX)
+    found: dict[str, Turns] = {}
+    for subject in subjects:
+        found |= dict.fromkeys(subject.histories, histories) | dict.fromkeys(subject.downloads, downloads)
+    return found

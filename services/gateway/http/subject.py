@@ -1,0 +1,42 @@
+"""What a subject brings to the door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from tenuto.kernel.settings import Settings
+from tenuto.services.gateway.rights.permissions import Rule
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A part of the gateway that can be left out: its routes, and the rights that they need."""
+
+    name: str
+    permissions: Mapping[str, Rule]
+    """Route, such as `GET /api/v1/templates` -> its rule."""
+    routers: Sequence[APIRouter] = ()
+    """Under /api/v1, and in the OpenAPI document."""
+    foreign_routers: Sequence[APIRouter] = ()
+    """Of a protocol of others, at its own addresses. Its own documents are its contract, so it is not in ours."""
+    histories: frozenset[str] = frozenset()
+    """Routes whose answers may be tens of megabytes, and hold a connection to the database for seconds."""
+    downloads: frozenset[str] = frozenset()
+    """Routes that read a store for minutes or hours."""
+    uploads: Mapping[str, Callable[[Settings], int]] = field(default_factory=dict)
+    """Route whose body is no JSON -> most bytes of it."""
+    example_bodies: Mapping[str, Any] = field(default_factory=dict)
+    """Route without the prefix -> an example of its body; and so of its answer."""
+    example_answers: Mapping[str, Any] = field(default_factory=dict)
+    middleware: Sequence[Callable[[ASGIApp], ASGIApp]] = ()
+    """Around the gate, such as what gives errors in the protocol's own form."""
+    basic_prefixes: Sequence[str] = ()
+    """Beginnings of the addresses whose clients send Basic authentication."""
+    pages: Mapping[str, Callable[[], Response]] = field(default_factory=dict)
+    """Address -> a small page for browsers."""

@@ -1,0 +1,1 @@
+"""Routes of the log, one module per kind."""

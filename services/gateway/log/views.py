@@ -1,0 +1,69 @@
+"""Answers about the log and its readers."""
+
+from __future__ import annotations
+
+from tenuto.schemas.anchors import Anchor
+from tenuto.schemas.base import Model
+from tenuto.schemas.bus import BusState, LaneBacklog
+from tenuto.services.gateway.automations.bodies import AutomationTroubleView
+from tenuto.services.gateway.http.measuring import DoorView
+from tenuto.services.gateway.notices.bodies import WebhookTroubleView
+from tenuto.services.gateway.trials.views import SilentTrialView
+
+
+class TamperedView(Model):
+    position: int
+    reason: str
+
+
+class VerifiedView(Model):
+    ok: bool
+    events: int
+    head: int
+    head_hash: str
+    """Hex."""
+    tampered: TamperedView | None
+    """The first row that does not fit the chain, or what somebody else knows of the log and it does not hold."""
+    anchors: int
+    """Notes of the log's end that were compared."""
+    unchecked: tuple[str, ...]
+    """Targets of anchors that could not be read, each with the reason."""
+
+
+class AnchoredView(Model):
+    anchor: Anchor
+    kept: tuple[str, ...]
+    """Targets that have it."""
+    failed: dict[str, str]
+    """By target: why it has not."""
+
+
+class ConsumerView(Model):
+    name: str
+    position: int
+    lag: int
+    """Events recorded that it has not taken yet."""
+
+
+class StatusView(Model):
+    bus: BusState
+    version: str
+    head: int
+    """Position of the last event."""
+    consumers: tuple[ConsumerView, ...]
+    parked: int
+    """Reports and events that could not be read or handled, kept aside with their reasons."""
+    backlog: tuple[LaneBacklog, ...]
+    """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
+    silent_trials: tuple[SilentTrialView, ...] = ()
+    """Of whose workers nothing was heard for ten minutes, the longest silent first, twenty at most: they may hang."""
+    webhooks: tuple[WebhookTroubleView, ...] = ()
+    """Those whose target does not take what is sent, or of which notices are parked; twenty at most."""
+    automations: tuple[AutomationTroubleView, ...] = ()
+    """Those with parked events or failing rules, and those of which nothing is heard; twenty at most."""
+    agents: int
+    slots: int
+    slots_used: int
+    context_bytes_max: int = 0
+    """Longest packed model directory that a submission may bring."""
+    door: DoorView | None = None

@@ -1,0 +1,1 @@
+"""Routes of MLflow's protocol, one module per kind."""

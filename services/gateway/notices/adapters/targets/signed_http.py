@@ -1,0 +1,52 @@
+"""Any receiver of signed HTTP by the Standard Webhooks convention (https://www.standardwebhooks.com): a POST of JSON with its id,
+the time of this attempt and a signature by each valid secret, so that a secret can be changed without a gap."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import aiohttp
+from standardwebhooks import Webhook
+
+from tenuto.services.gateway.notices.adapters.addresses import Guard
+from tenuto.services.gateway.notices.adapters.guarded_http import Channel, failure
+from tenuto.services.gateway.notices.adapters.messages import Message, as_data
+from tenuto.services.gateway.notices.adapters.targets.target import ANSWER_BYTES_MAX, Delivered, judged, retry_after
+
+
+class SignedHttp:
+    def __init__(self, url: str, secrets: Callable[[int], Sequence[str]], guard: Guard) -> None:
+        """`secrets`: (now, in microseconds) -> the `whsec_...` that are valid then."""
+        self._url, self._guard, self._secrets = url, guard, secrets
+        self._http = Channel(guard)
+
+    async def send(self, message: Message) -> Delivered:
+        body = json.dumps(as_data(message), ensure_ascii=False, separators=(",", ":"))
+        self._guard.refused = ""
+        try:
+            async with self._http.session().post(
+                self._url, data=body.encode(), headers=self._headers(message.id, body), allow_redirects=False
+            ) as response:
+                await response.content.read(ANSWER_BYTES_MAX)
+                asked = retry_after(response.headers.get("Retry-After"), time.time())
+                status = response.status
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise failure(error, self._guard) from None
+        return judged(status, asked)
+
+    def _headers(self, id: str, body: str) -> dict[str, str]:
+        now = datetime.now(UTC)
+        secrets = self._secrets(int(now.timestamp() * 1e6))
+        signatures = [Webhook(secret).sign(msg_id=id, timestamp=now, data=body) for secret in secrets]
+        return {
+            "Content-Type": "application/json",
+            "webhook-id": id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": " ".join(signatures),
+        }
+
+    async def close(self) -> None:
+        await self._http.close()

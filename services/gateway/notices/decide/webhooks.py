@@ -1,0 +1,160 @@
+"""What is decided when somebody makes, tries or removes a webhook, and when a target has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.notice import (
+    NUMBERS_MAX,
+    WebhookChanged,
+    WebhookCreated,
+    WebhookDelayed,
+    WebhookDelivered,
+    WebhookFailed,
+    WebhookRedeliveryRequested,
+    WebhookRemoved,
+    WebhookSecretChanged,
+)
+from tenuto.schemas.sentences.notices import TargetRefused, Tested, TriedTooLong
+from tenuto.schemas.webhooks import EventTrigger, Trigger
+from tenuto.services.gateway.notices.commands import (
+    ChangeWebhook,
+    ChangeWebhookSecret,
+    CreateWebhook,
+    NoteDelivery,
+    Redeliver,
+    RemoveWebhook,
+    TellWaits,
+    TryWebhook,
+)
+from tenuto.services.gateway.notices.decide.following import follow_waits, triggered
+from tenuto.services.gateway.notices.policies.delivering import TRY_SECONDS
+from tenuto.services.gateway.notices.policies.triggers import CAUSES, Fired
+from tenuto.services.gateway.notices.state import WEBHOOKS_MAX, WEBHOOKS_PER_USER_MAX, NoticesState, Webhook
+from tenuto.services.gateway.rights.permissions import CHANGES_WEBHOOK, refusal
+
+
+def own(state: NoticesState, name: str, user: str) -> Webhook:
+    """The webhook, for whoever may change it. Raises Refused."""
+    webhook = state.notices.webhooks.get(name)
+    if webhook is None:
+        raise Refused(f"There is no webhook {name}; `tenuto webhook ls` lists those that there are.", "not_found")
+    what = f"Webhook {name}"
+    if why := refusal(state.access, state.subject(user), CHANGES_WEBHOOK, owner=webhook.owner, what=what):
+        raise Refused(why, "forbidden")
+    return webhook
+
+
+def create(state: NoticesState, command: CreateWebhook) -> Sequence[EventData]:
+    known = state.notices.webhooks
+    if command.name in known:
+        raise Refused(f"There is a webhook {command.name} already; `tenuto webhook rm {command.name}` removes it.", "conflict")
+    if len(known) >= WEBHOOKS_MAX:
+        raise Refused(f"There are {WEBHOOKS_MAX} webhooks, and no more are kept; remove one.", "conflict")
+    if sum(known[name].owner == command.user for name in sorted(known)) >= WEBHOOKS_PER_USER_MAX:
+        raise Refused(f"You have {WEBHOOKS_PER_USER_MAX} webhooks, and no more are kept; remove one.", "conflict")
+    _check_triggers(command.triggers)
+    created = WebhookCreated(
+        name=command.name,
+        owner=command.user,
+        sealed_id=command.sealed_id,
+        kind=command.kind,
+        place=command.place,
+        triggers=command.triggers,
+        filters=command.filters,
+        group_seconds=command.group_seconds,
+        recoveries=command.recoveries,
+    )
+    return [created]
+
+
+def change(state: NoticesState, command: ChangeWebhook) -> Sequence[EventData]:
+    webhook = own(state, command.name, command.user)
+    _check_triggers(command.triggers or ())
+    asked = {
+        "triggers": command.triggers,
+        "filters": command.filters,
+        "group_seconds": command.group_seconds,
+        "recoveries": command.recoveries,
+        "paused": command.paused,
+    }
+    changed = {name: value for name, value in asked.items() if value is not None and value != getattr(webhook, name)}
+    return [WebhookChanged(name=webhook.name, **changed)] if changed else []  # type: ignore[arg-type]
+
+
+def tell_waits(state: NoticesState, command: TellWaits) -> Sequence[EventData]:
+    return follow_waits(state.notices, command.time_us, state.hidden_from)
+
+
+def _check_triggers(triggers: Iterable[Trigger]) -> None:
+    """Raises Refused."""
+    for trigger in triggers:
+        wrong = sorted(set(trigger.types) - CAUSES) if isinstance(trigger, EventTrigger) else []
+        if wrong:
+            raise Refused(
+                f"{wrong[0]} is no type of event that a notice can be about; docs/webhooks.md says which are.", "invalid"
+            )
+
+
+def remove(state: NoticesState, command: RemoveWebhook) -> Sequence[EventData]:
+    return [WebhookRemoved(name=own(state, command.name, command.user).name)]
+
+
+def change_secret(state: NoticesState, command: ChangeWebhookSecret) -> Sequence[EventData]:
+    webhook = own(state, command.name, command.user)
+    if webhook.kind != "http":
+        raise Refused(f"Messages to {webhook.kind} are not signed, so webhook {webhook.name} has no secret.", "conflict")
+    return [WebhookSecretChanged(name=webhook.name, sealed_id=command.sealed_id, old_until_us=command.old_until_us)]
+
+
+def try_out(state: NoticesState, command: TryWebhook) -> Sequence[EventData]:
+    webhook = own(state, command.name, command.user)
+    if webhook.paused:
+        raise Refused(
+            f"Webhook {webhook.name} is paused, so nothing is sent there: `tenuto webhook resume {webhook.name}`.", "conflict"
+        )
+    return [triggered(webhook, command.time_us, Fired("info", Tested(user=command.user).reason()))]
+
+
+def redeliver(state: NoticesState, command: Redeliver) -> Sequence[EventData]:
+    webhook = own(state, command.name, command.user)
+    missing = [number for number in command.numbers if number not in webhook.parked]
+    if missing:
+        raise Refused(
+            f"Notice {missing[0]} of webhook {webhook.name} is not parked; `tenuto webhook deliveries {webhook.name}` shows "
+            "which are.",
+            "not_found",
+        )
+    numbers = sorted(set(command.numbers)) or sorted(webhook.parked)
+    return [WebhookRedeliveryRequested(webhook=webhook.name, numbers=tuple(numbers[:NUMBERS_MAX]))] if numbers else []
+
+
+def note(state: NoticesState, command: NoteDelivery) -> Sequence[EventData]:
+    """What became of a message. Nothing, where the webhook was removed meanwhile, or it is on record already."""
+    webhook = state.notices.webhooks.get(command.webhook)
+    if webhook is None or webhook.created_us != command.created_us:
+        return []
+    numbers = tuple(number for number in command.numbers if number in webhook.waiting)
+    if not numbers:
+        return []
+    name, attempts, answer = webhook.name, command.attempts, command.answer
+    if command.outcome == "delivered":
+        delivered = WebhookDelivered(
+            webhook=name,
+            numbers=numbers,
+            message_id=command.message_id,
+            attempts=attempts,
+            answer=answer,
+            reference=command.reference,
+        )
+        return [delivered]
+    if command.outcome == "delayed":
+        resume_us = command.resume_us
+        return [WebhookDelayed(webhook=name, numbers=numbers, attempts=attempts, resume_us=resume_us, answer=answer)]
+    if command.outcome == "refused":
+        reason = TargetRefused(answer=answer).reason()
+    else:
+        reason = TriedTooLong(hours=TRY_SECONDS / 3600, answer=answer).reason()
+    return [WebhookFailed(webhook=name, numbers=numbers, attempts=attempts, reason=reason)]

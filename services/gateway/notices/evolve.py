@@ -1,0 +1,262 @@
+"""Folds what notices are about, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from tenuto.kernel.folding import Envelope, Fold, WithEnvelope
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.notice import (
+    NoticeData,
+    WebhookChanged,
+    WebhookCreated,
+    WebhookDelayed,
+    WebhookDelivered,
+    WebhookFailed,
+    WebhookRedeliveryRequested,
+    WebhookRemoved,
+    WebhookSecretChanged,
+    WebhookTriggered,
+)
+from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.request import ExperimentDescribed, ExperimentSubmitted
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
+from tenuto.schemas.events.trial import ValidationReported
+from tenuto.schemas.ids import name_id
+from tenuto.schemas.sentences.notices import TrialWaits
+from tenuto.services.gateway.notices.policies.recoveries import opened
+from tenuto.services.gateway.notices.policies.triggers import experiment_id_of, marked, passes, without_experiment, without_trial
+from tenuto.services.gateway.notices.policies.waits import OF_DEMANDS, demanding, marked_over, marked_told
+from tenuto.services.gateway.notices.state import PARKED_MAX, REFERENCES_MAX, Notice, Notices, NoticesState, Watched, Webhook
+
+OF_WEBHOOKS: tuple[type[EventData], ...] = (
+    WebhookCreated,
+    WebhookChanged,
+    WebhookSecretChanged,
+    WebhookRemoved,
+    WebhookTriggered,
+    WebhookDelivered,
+    WebhookDelayed,
+    WebhookFailed,
+    WebhookRedeliveryRequested,
+)
+ENDS = (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)
+
+
+def fold(notices: Notices, data: EventData, time_us: int) -> Notices:
+    """Events of other services, and the gateway's own. `time_us`: of the event."""
+    if isinstance(data, ExperimentSubmitted):
+        return replace(notices, experiments=notices.experiments.set(data.experiment_id, _watched(data)))
+    if isinstance(data, ExperimentDescribed):
+        return _fold_description(notices, data)
+    if isinstance(data, ENDS):
+        return _fold_end(notices, data.experiment_id)
+    if isinstance(data, WebhookCreated):
+        return _with(notices, _created(data, time_us))
+    if isinstance(data, WebhookRemoved):
+        known = data.name in notices.webhooks
+        return replace(notices, webhooks=notices.webhooks.delete(data.name)) if known else notices
+    if isinstance(data, WebhookChanged) and data.name in notices.webhooks:
+        return _with(notices, _changed(notices.webhooks[data.name], data, time_us))
+    if isinstance(data, WebhookSecretChanged) and data.name in notices.webhooks:
+        return _with(notices, replace(notices.webhooks[data.name], sealed_id=data.sealed_id))
+    if isinstance(data, NoticeData) and data.webhook in notices.webhooks:
+        return _with(notices, _fold_notice(notices.webhooks[data.webhook], data, time_us))
+    if isinstance(data, OF_DEMANDS):
+        return _fold_demand(notices, data, time_us)
+    if isinstance(data, ValidationReported):
+        return _fold_validation(notices, data)
+    return notices
+
+
+def _with(notices: Notices, webhook: Webhook) -> Notices:
+    return replace(notices, webhooks=notices.webhooks.set(webhook.name, webhook))
+
+
+def _watched(data: ExperimentSubmitted) -> Watched:
+    config = data.config
+    return Watched(
+        user=data.user,
+        workspace=config.resources.workspace,
+        labels=tuple(config.labels),
+        metric=config.searcher.metric,
+        smaller_is_better=config.searcher.smaller_is_better,
+    )
+
+
+def _fold_description(notices: Notices, data: ExperimentDescribed) -> Notices:
+    """Filters ask for the labels that the experiment has now."""
+    watched = notices.experiments.get(data.experiment_id)
+    if watched is None or data.labels is None:
+        return notices
+    return replace(notices, experiments=notices.experiments.set(data.experiment_id, replace(watched, labels=data.labels)))
+
+
+def _fold_demand(notices: Notices, data: EventData, time_us: int) -> Notices:
+    experiment_id = experiment_id_of(data)
+    watched = None if experiment_id is None else notices.experiments.get(experiment_id)
+    if watched is None or experiment_id is None:
+        return notices
+    changed = demanding(watched, data, time_us)
+    if changed is not watched:
+        notices = replace(notices, experiments=notices.experiments.set(experiment_id, changed))
+    if not isinstance(data, (AllocationGranted, TrialStopped)):
+        return notices
+    webhooks = notices.webhooks
+    for name in sorted(webhooks):
+        webhook = webhooks[name]
+        if not webhook.marks:
+            continue
+        stopped = isinstance(data, TrialStopped)
+        left = without_trial(webhook, data.trial_id) if stopped else marked_over(webhook, data.trial_id)
+        if left is not webhook:
+            webhooks = webhooks.set(name, left)
+    return notices if webhooks is notices.webhooks else replace(notices, webhooks=webhooks)
+
+
+def _changed(webhook: Webhook, data: WebhookChanged, time_us: int) -> Webhook:
+    if data.triggers is not None:
+        webhook = replace(webhook, triggers=data.triggers, marks=Map())
+    if data.filters is not None:
+        webhook = replace(webhook, filters=data.filters)
+    if data.group_seconds is not None:
+        webhook = replace(webhook, group_seconds=data.group_seconds)
+    if data.recoveries is not None:
+        webhook = replace(webhook, recoveries=data.recoveries)
+    if data.paused is None or data.paused == webhook.paused:
+        return webhook
+    # What waited meanwhile has a day from now on, as its target was not even tried.
+    waiting = webhook.waiting if data.paused else _queued_anew(webhook.waiting, time_us)
+    return replace(webhook, paused=data.paused, waiting=waiting)
+
+
+def _queued_anew(waiting: Map[int, Notice], time_us: int) -> Map[int, Notice]:
+    return Map({number: replace(notice, queued_us=time_us) for number, notice in waiting.items()})
+
+
+def _created(data: WebhookCreated, time_us: int) -> Webhook:
+    return Webhook(
+        name=data.name,
+        owner=data.owner,
+        kind=data.kind,
+        place=data.place,
+        triggers=data.triggers,
+        filters=data.filters,
+        group_seconds=data.group_seconds,
+        recoveries=data.recoveries,
+        created_us=time_us,
+        sealed_id=data.sealed_id,
+    )
+
+
+def _fold_end(notices: Notices, experiment_id: int) -> Notices:
+    """Of the experiment only what a notice about its end needs is kept, until the next one ends."""
+    watched = notices.experiments.get(experiment_id)
+    if watched is None:
+        return notices
+    webhooks = notices.webhooks
+    for name in sorted(webhooks):
+        webhook = webhooks[name]
+        left = without_experiment(webhook.marks, experiment_id) if webhook.marks else webhook.marks
+        if len(left) < len(webhook.marks):
+            webhooks = webhooks.set(name, replace(webhook, marks=left))
+    experiments = notices.experiments.delete(experiment_id)
+    return replace(notices, webhooks=webhooks, experiments=experiments, ended=(experiment_id, watched))
+
+
+def _fold_validation(notices: Notices, data: ValidationReported) -> Notices:
+    webhooks, experiment_id = notices.webhooks, experiment_id_of(data)
+    watched = notices.watched(experiment_id)
+    for name in sorted(webhooks):
+        webhook = webhooks[name]
+        if not passes(webhook.filters, experiment_id, watched):
+            continue
+        marks = marked(webhook, watched, data)
+        if marks is not webhook.marks:
+            webhooks = webhooks.set(name, replace(webhook, marks=marks))
+    return notices if webhooks is notices.webhooks else replace(notices, webhooks=webhooks)
+
+
+def _fold_notice(webhook: Webhook, data: NoticeData, time_us: int) -> Webhook:
+    if isinstance(data, WebhookTriggered):
+        return _fold_triggered(webhook, data, time_us)
+    if isinstance(data, WebhookDelivered):
+        about = sorted({webhook.waiting[number].experiment_id or 0 for number in data.numbers if number in webhook.waiting})
+        references = webhook.references
+        # A message about several experiments is not the one that later notices of any of them belong to.
+        if data.reference and len(about) == 1 and about[0]:
+            references = _bounded(references.set(about[0], data.reference), REFERENCES_MAX)
+        return replace(webhook, waiting=_without(webhook.waiting, data.numbers), references=references, resume_us=0)
+    if isinstance(data, WebhookDelayed):
+        return replace(webhook, resume_us=data.resume_us)
+    if isinstance(data, WebhookFailed):
+        given_up = {number: webhook.waiting[number] for number in data.numbers if number in webhook.waiting}
+        parked = _bounded(webhook.parked.update(given_up), PARKED_MAX)
+        return replace(webhook, waiting=_without(webhook.waiting, data.numbers), parked=parked, resume_us=0)
+    if isinstance(data, WebhookRedeliveryRequested):
+        again = {
+            number: replace(webhook.parked[number], queued_us=time_us) for number in data.numbers if number in webhook.parked
+        }
+        waiting = webhook.waiting.update(again)
+        return replace(webhook, waiting=waiting, parked=_without(webhook.parked, data.numbers))
+    return webhook
+
+
+def _fold_triggered(webhook: Webhook, data: WebhookTriggered, time_us: int) -> Webhook:
+    notice = Notice(
+        number=data.number,
+        id=str(name_id("notice", data.webhook, str(webhook.created_us), str(data.number))),
+        time_us=time_us,
+        queued_us=time_us,
+        group=data.group,
+        group_until_us=data.group_until_us,
+        event_type=data.event_type,
+        severity=data.severity,
+        recovered=data.recovered,
+        reason=data.reason.to_json().decode(),
+        experiment_id=data.experiment_id,
+        trial_id=data.trial_id,
+        agent_id=data.agent_id,
+    )
+    if data.reason.rule in TrialWaits.RULES and data.trial_id is not None:
+        webhook = marked_told(webhook, data.trial_id, float(str(data.reason.numbers["limit_seconds"])))
+    return replace(
+        webhook,
+        number=data.number,
+        group=data.group,
+        group_until_us=data.group_until_us,
+        waiting=webhook.waiting.set(data.number, notice),
+        troubles=opened(webhook.troubles, notice.subject, data),
+    )
+
+
+def _without(kept: Map[int, Notice], numbers: Sequence[int]) -> Map[int, Notice]:
+    for number in numbers:
+        if number in kept:
+            kept = kept.delete(number)
+    return kept
+
+
+def _bounded(kept: Map, most: int) -> Map:  # type: ignore[type-arg]
+    """Without the smallest keys, where there are more than so many."""
+    if len(kept) <= most:
+        return kept
+    for key in sorted(kept)[: len(kept) - most]:
+        kept = kept.delete(key)
+    return kept
+
+
+def notices_changed(state: NoticesState, data: EventData, envelope: Envelope) -> NoticesState:
+    notices = fold(state.notices, data, envelope.time_us)
+    return state if notices is state.notices else replace(state, notices=notices)
+
+
+FOLDS: Mapping[type[EventData], Fold[Any]] = dict.fromkeys(
+    (ExperimentSubmitted, ExperimentDescribed, *ENDS, ValidationReported, *OF_DEMANDS, *OF_WEBHOOKS),
+    WithEnvelope(notices_changed),
+)
+"""After those of every other subject: what a notice is about stands first."""

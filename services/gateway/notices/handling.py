@@ -1,0 +1,49 @@
+"""Webhooks as users see them, and those that somebody should look at."""
+
+from __future__ import annotations
+
+from tenuto.services.gateway.notices.bodies import WebhookTroubleView, WebhookView
+from tenuto.services.gateway.notices.door import NoticesDoor
+from tenuto.services.gateway.notices.state import Webhook
+
+TROUBLES_MAX = 20
+
+
+def troubles(door: NoticesDoor) -> tuple[WebhookTroubleView, ...]:
+    """Webhooks that somebody should look at."""
+    known = door.state.notices.webhooks
+    views = (view_of(door, known[name]) for name in sorted(known) if is_seen(door, known[name]))
+    found = [item for item in views if item.parked or item.answer or item.next_us]
+    return tuple(
+        WebhookTroubleView(name=item.name, waiting=item.waiting, parked=item.parked, answer=item.answer)
+        for item in found[:TROUBLES_MAX]
+    )
+
+
+def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
+    """Notices quote what they are about, so of others they are for those who see every workspace."""
+    return door.shows_own(webhook.owner) or not door.sight().hidden
+
+
+def view_of(door: NoticesDoor, webhook: Webhook) -> WebhookView:
+    sender = door.deliveries.sender(webhook.name)
+    failing = sender is not None and bool(sender.answer)
+    next_us = sender.next_us if sender is not None and failing else webhook.resume_us
+    return WebhookView(
+        name=webhook.name,
+        owner=webhook.owner,
+        kind=webhook.kind,
+        place=webhook.place,
+        triggers=webhook.triggers,
+        filters=webhook.filters,
+        group_seconds=webhook.group_seconds,
+        recoveries=webhook.recoveries,
+        paused=webhook.paused,
+        created_us=webhook.created_us,
+        notices=webhook.number,
+        waiting=len(webhook.waiting),
+        parked=len(webhook.parked),
+        attempts=sender.attempts if sender is not None and failing else 0,
+        answer=sender.answer if sender is not None else "",
+        next_us=next_us or None,
+    )

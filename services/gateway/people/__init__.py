@@ -1,0 +1,1 @@
+"""People: users, sign-in, tokens, roles, workspaces, secrets."""

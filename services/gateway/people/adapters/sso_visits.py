@@ -1,0 +1,144 @@
+"""Sign-in at a provider of identities: what is remembered between the way there and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from Crypto.Cipher import AES
+from pydantic import ValidationError
+
+from tenuto.kernel.settings import Settings, SettingsError
+from tenuto.schemas.base import Model
+from tenuto.services.gateway.people.adapters.provider import Provider
+from tenuto.services.gateway.people.policies.identity import Identity
+
+FLOW_SECONDS = 600.0
+"""From the way there to the way back: people look for their second factor."""
+CODE_SECONDS = 120.0
+"""From the way back to the command line that waits."""
+CODES_MAX = 1_000
+"""Of them at once; the oldest is forgotten."""
+USED_MAX = 10_000
+"""Ways back that are remembered, so that none is taken twice."""
+_NONCE_BYTES, _TAG_BYTES = 12, 16
+
+
+class Flow(Model):
+    """What the browser carries from the way there to the way back, sealed: nobody reads or changes it, and nothing is kept for
+    those who never come back."""
+
+    state: str
+    nonce: str
+    verifier: str
+    until: float
+    challenge: str = ""
+    """Of the command line that waits: only it can take the session. Empty: the session is the browser's."""
+    port: int = 0
+    """Where the command line listens on the browser's machine. 0: its user types the code."""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    identity: Identity
+    challenge: str
+    until: float
+
+
+class Sso:
+    def __init__(self, provider: Provider, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.provider = provider
+        self._now = now
+        self._key = os.urandom(32)
+        """Of this process: who is on the way when the gateway is started again begins again."""
+        self._codes: dict[str, _Waiting] = {}
+        self._used: dict[str, float] = {}
+        self.asking = asyncio.Semaphore(8)
+        """Ways back that ask the provider at once."""
+
+    def begin(self, challenge: str, port: int) -> Flow:
+        return Flow(
+            state=secrets.token_urlsafe(24),
+            nonce=secrets.token_urlsafe(24),
+            verifier=secrets.token_urlsafe(48),
+            until=self._now() + FLOW_SECONDS,
+            challenge=challenge,
+            port=port,
+        )
+
+    def sealed(self, flow: Flow) -> str:
+        nonce = os.urandom(_NONCE_BYTES)
+        ciphertext, tag = AES.new(self._key, AES.MODE_GCM, nonce=nonce).encrypt_and_digest(flow.to_json())
+        return base64.urlsafe_b64encode(nonce + tag + ciphertext).decode()
+
+    def opened(self, sealed: str, state: str) -> Flow | None:
+        """The flow that this browser began, once. None: it began none, or too long ago, or was here already."""
+        try:
+            raw = base64.urlsafe_b64decode(sealed.encode())
+            nonce, raw = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
+            opened = AES.new(self._key, AES.MODE_GCM, nonce=nonce).decrypt_and_verify(raw[_TAG_BYTES:], raw[:_TAG_BYTES])
+            flow = Flow.from_json(opened)
+        except (ValueError, ValidationError):
+            return None
+        now = self._now()
+        if now >= flow.until or not hmac.compare_digest(flow.state.encode(), state.encode()) or flow.state in self._used:
+            return None
+        if len(self._used) >= USED_MAX:
+            self._used = {item: until for item, until in self._used.items() if until > now}
+        # All of these are still valid: without room to remember this one, it could be used twice, so it is refused.
+        if len(self._used) >= USED_MAX:
+            return None
+        self._used[flow.state] = flow.until
+        return flow
+
+    def hand_out(self, identity: Identity, challenge: str) -> str:
+        """A code for the command line that waits."""
+        code, now = secrets.token_urlsafe(18), self._now()
+        self._codes = {key: item for key, item in self._codes.items() if item.until > now}
+        while len(self._codes) >= CODES_MAX:
+            # A dict keeps the order of insertion, so the first code is the oldest.
+            del self._codes[next(iter(self._codes))]
+        self._codes[_hashed(code)] = _Waiting(identity, challenge, now + CODE_SECONDS)
+        return code
+
+    def take(self, code: str, verifier: str) -> Identity | None:
+        """Who signed in, for the command line that began it, once."""
+        # Removed before it is judged, so that a verifier can be guessed only once.
+        waiting = self._codes.pop(_hashed(code), None)
+        if waiting is None or self._now() >= waiting.until:
+            return None
+        return waiting.identity if hmac.compare_digest(challenge_of(verifier), waiting.challenge) else None
+
+
+def challenge_of(verifier: str) -> str:
+    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+def from_settings(settings: Settings) -> Sso | None:
+    """None: nobody signs in so. Raises SettingsError."""
+    if not settings.oidc_issuer:
+        return None
+    if not settings.oidc_client_id:
+        raise SettingsError("TENUTO_OIDC_ISSUER is set without TENUTO_OIDC_CLIENT_ID: name the client that the provider knows.")
+    secret = ""
+    if settings.oidc_client_secret_file:
+        try:
+            secret = Path(settings.oidc_client_secret_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise SettingsError(
+                f"TENUTO_OIDC_CLIENT_SECRET_FILE is {settings.oidc_client_secret_file}, which cannot be read: {why}."
+            ) from None
+    return Sso(Provider(settings.oidc_issuer, settings.oidc_client_id, secret, settings.oidc_scopes))
+
+
+def _hashed(code: str) -> str:
+    return sha256(code.encode()).hexdigest()

@@ -1,0 +1,174 @@
+"""Commands about users, tokens, sign-in, roles and workspaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenuto.schemas.events.access import Holding, ProjectSettings, WorkspaceSettings
+from tenuto.schemas.events.request import NewUser
+from tenuto.services.gateway.rights.commands import UserCommand
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateUser(UserCommand):
+    """With one token."""
+
+    new: NewUser
+    token_hash: str
+    """SHA-256 of the token."""
+    expires_us: int | None = None
+    """None: the token does not expire."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoteSecretKey(UserCommand):
+    """The secrets were sealed with a new key."""
+
+    secrets: int
+    unreadable: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveUser(UserCommand):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateWorkspace(UserCommand):
+    workspace: str
+    private: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeWorkspace(UserCommand):
+    workspace: str
+    settings: WorkspaceSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateProject(UserCommand):
+    workspace: str
+    project: str
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeProject(UserCommand):
+    workspace: str
+    project: str
+    settings: ProjectSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRole(UserCommand):
+    name: str
+    permissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeRole(UserCommand):
+    name: str
+    permissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveRole(UserCommand):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRole(UserCommand):
+    holding: Holding
+    workspace: str | None = None
+    """None: in the whole cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeRole(UserCommand):
+    holding: Holding
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateToken(UserCommand):
+    """One more token of a user, or one in place of another."""
+
+    owner: str
+    token_hash: str
+    """SHA-256 of the token."""
+    label: str = ""
+    expires_us: int | None = None
+    """None: the token does not expire."""
+    replaces_id: str = ""
+    """Id of the token that is revoked with it. Empty: none."""
+    permissions: tuple[str, ...] | None = None
+    """Names of the permissions that it is limited to. None: those of the replaced token, or else no limit but that of the token
+    that was shown."""
+    limited_to: tuple[str, ...] | None = None
+    """Limit of the token that was shown."""
+    workspace: str = ""
+    """Workspace that it is limited to. Empty: that of the replaced token or of the one that was shown, or none."""
+    shown_workspace: str = ""
+    """Workspace that the token that was shown is limited to. Empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeToken(UserCommand):
+    owner: str
+    token_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPassword(UserCommand):
+    """Of another user: who knows it is told to choose another."""
+
+    name: str
+    password_id: str
+    """Id of the kept hash. Empty: the user has no password any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkUser(UserCommand):
+    """To whoever comes with this name from the provider of identities."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginSession(UserCommand):
+    token_hash: str
+    """SHA-256 of the session's token."""
+    expires_us: int | None
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInByLink(BeginSession):
+    """By who holds a link that this user just asked for, with a session or the cluster's own token."""
+
+    asked_by: str
+    """SHA-256 of the session's token. Empty: the cluster's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInAtProvider(BeginSession):
+    """By whom the provider of identities knows."""
+
+    subject: str
+    groups: tuple[str, ...]
+    may_create: bool
+    """True: a user that does not exist is made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignIn(BeginSession):
+    """By who knows the user's password, which was just compared with the kept one."""
+
+    password_id: str
+    """Id of the hash that it was compared with: another one may have been set meanwhile."""
+    new_password_id: str = ""
+    """Id of the kept hash of the password that the user chose in place of it. Empty: none."""
+
+
+TokenCommand = CreateToken | RevokeToken

@@ -1,0 +1,39 @@
+"""The door, with what the handlers of people need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends
+
+from tenuto.kernel.secrets import Secrets
+from tenuto.services.gateway.http.context import Door as BaseDoor
+from tenuto.services.gateway.http.context import door_of
+from tenuto.services.gateway.http.throttle import Throttle
+from tenuto.services.gateway.people.adapters.links import PageLinks
+from tenuto.services.gateway.people.adapters.passwords import Passwords
+from tenuto.services.gateway.people.adapters.sso_visits import Sso
+from tenuto.services.gateway.read_models.places import Places
+
+
+@dataclass(kw_only=True)
+class PeopleDoor(BaseDoor):
+    views: Places
+    secrets: Secrets
+    passwords: Passwords
+    sso: Sso | None
+    """None: there is no provider of identities."""
+    forget_user: Callable[[str], Awaitable[None]]
+    """Removes what an earlier user of the name made, so that a new one does not get it."""
+    page_links: PageLinks = field(default_factory=PageLinks)
+    throttle: Throttle = field(default_factory=Throttle)
+    """Of guesses at passwords."""
+    secrets_change: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while secrets are set, and while those of an earlier user are forgotten: none of them come in between."""
+
+
+Door = Annotated[PeopleDoor, Depends(door_of(PeopleDoor))]
+"""A handler's parameter of this type is given the door of its subject."""

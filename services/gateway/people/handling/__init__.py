@@ -1,0 +1,1 @@
+"""What handlers of people share, with each other and with those of other subjects."""

@@ -1,0 +1,1 @@
+"""Routes of people, one module per kind."""

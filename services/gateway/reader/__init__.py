@@ -1,0 +1,1 @@
+"""Processes that read what users send."""

@@ -1,1 +1,0 @@
-"""The handlers of the REST door, one module per subject."""

@@ -1,0 +1,14 @@
+"""Whether the user of a command has a permission."""
+
+from __future__ import annotations
+
+from tenuto.kernel.core import Refused
+from tenuto.services.gateway.rights.commands import UserCommand
+from tenuto.services.gateway.rights.permissions import Rule, refusal
+from tenuto.services.gateway.rights.state import PeopleState
+
+
+def check_admin(state: PeopleState, command: UserCommand, permission: str) -> None:
+    """Whether the user has the permission in the whole cluster. Raises Refused."""
+    if why := refusal(state.access, state.subject(command.user), Rule(permission)):
+        raise Refused(why, "forbidden")

@@ -1,0 +1,18 @@
+"""Base of the commands of users. The decisions on a command are recorded; the command itself is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserCommand:
+    id: UUID
+    time_us: int
+    user: str
+
+    @property
+    def actor(self) -> str:
+        """Recorded actor of the events."""
+        return f"user:{self.user}"

@@ -1,0 +1,1 @@
+"""Templates of configurations, and the defaults of workspaces."""

@@ -1,0 +1,36 @@
+"""Templates of configurations in requests and answers of the REST interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.merging import BYTES_MAX
+
+TEXT_CHARACTERS_MAX = 2 * BYTES_MAX
+"""As YAML, which may have comments."""
+
+
+class TemplateBody(Model):
+    config: str = Field(min_length=1, max_length=TEXT_CHARACTERS_MAX)
+    """YAML or JSON in the shape of a configuration, with what the template says only."""
+
+
+class TemplateView(Model):
+    name: str
+    """Empty: the defaults of the workspace."""
+    workspace: str | None
+    """Workspace that it is of. null: the whole cluster."""
+    version: int
+    """How often it was set."""
+    digest: str
+    """SHA-256 (hex) of what it says."""
+    size_bytes: int
+    warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Of what was sent now: sentences on what may not be what was meant. Absent: there are none."""
+
+
+class TemplateDetail(TemplateView):
+    config: dict[str, Any]

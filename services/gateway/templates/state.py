@@ -1,0 +1,68 @@
+"""Templates of configurations, and the defaults of workspaces, as they stand. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+from tenuto.schemas.config.layers import Layer
+from tenuto.schemas.record import LayerKind
+from tenuto.services.gateway.rights.state import PeopleState
+
+PER_WORKSPACE_MAX = 100
+TEMPLATES_MAX = 1_000
+"""In the whole cluster."""
+ALL_BYTES_MAX = 4 << 20
+"""Of all of them as JSON: they are part of the gateway's state, which is kept in memory and written into each snapshot."""
+
+
+@dataclass(frozen=True)
+class Template:
+    version: int
+    digest: str
+    text: str
+    """As JSON, with sorted names."""
+
+
+@dataclass(frozen=True)
+class Templates:
+    kept: Map[str, Template] = field(default_factory=Map)
+    """By `workspace/name`. Without a workspace: of the whole cluster. Without a name: the defaults of the workspace."""
+
+    def find(self, workspace: str, name: str) -> Template | None:
+        return self.kept.get(f"{workspace}/{name}")
+
+    def named(self) -> Iterator[tuple[str, str, Template]]:
+        """(workspace, name, template), without the defaults."""
+        for key in sorted(self.kept):
+            workspace, _, name = key.partition("/")
+            if name:
+                yield workspace, name, self.kept[key]
+
+    @property
+    def all_bytes(self) -> int:
+        return sum(len(self.kept[key].text) for key in sorted(self.kept))
+
+
+NOTHING = "{}"
+"""Defaults that were taken away; their count goes on."""
+
+
+def layer(templates: Templates, workspace: str, name: str) -> Layer | None:
+    """Without a name: the defaults of the workspace."""
+    found = templates.find(workspace, name)
+    if found is None or found.text == NOTHING:
+        return None
+    kind: LayerKind = "template" if name else "defaults"
+    return Layer(kind, name, workspace, found.version, found.digest, json.loads(found.text))
+
+
+@dataclass(frozen=True)
+class TemplatesState(PeopleState):
+    """What the gateway remembers for templates: of whom they are, and what they say."""
+
+    templates: Templates = field(default_factory=Templates)
+    """Of configurations, and the defaults of workspaces."""

@@ -1,0 +1,1 @@
+"""Trials: metrics, logs, checkpoints."""

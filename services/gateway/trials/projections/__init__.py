@@ -1,0 +1,1 @@
+"""Folds of the read models of trials."""

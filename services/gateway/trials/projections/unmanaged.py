@@ -1,0 +1,94 @@
+"""Folds the unmanaged runs: their experiments and trials. What they log is data beside the log, and not folded."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import unmanaged
+from tenuto.services.gateway.read_models.common import Connection, Handler, to_json
+from tenuto.services.gateway.rights.access import DEFAULT as WORKSPACE
+from tenuto.services.gateway.trials.views import TrialView
+
+METHOD = "unmanaged"
+"""In place of a search's name."""
+_OF = "r.experiment_id = trials.experiment_id AND r.trial_number = trials.trial_number"
+HYPERPARAMETERS = f"""CASE WHEN unmanaged THEN (SELECT coalesce(json_object_agg(name, text ORDER BY name), '{{}}')::text
+    FROM unmanaged_parameters r WHERE {_OF}) ELSE hyperparameters END AS hyperparameters"""
+BATCHES = f"""CASE WHEN unmanaged THEN (SELECT greatest(coalesce(max(step), 0), 0) FROM unmanaged_latest r WHERE {_OF})
+    ELSE batches END AS batches"""
+"""Columns of `trials`: of an unmanaged run they are in tables of their own."""
+
+
+def trial_view(row: dict[str, Any]) -> TrialView:
+    """A trial as users see it; an unmanaged run has a sentence of ours in place of a search's decision."""
+    row |= {"hyperparameters": json.loads(row["hyperparameters"]), "stragglers": json.loads(row["stragglers"])}
+    if row["unmanaged"]:
+        row["hyperparameters"] = {name: value_of(text) for name, text in row["hyperparameters"].items()}
+        row["reason"] = "Its program started it: Tenuto tracks it and decides nothing about it."
+    return TrialView(**row)
+
+
+def value_of(text: str) -> Any:
+    """Value of a hyperparameter that a program wrote as text: a finite number, true or false where it reads as one (as JSON or as
+    Python writes it), else the text."""
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, float) and not math.isfinite(value):
+        return text
+    return value if isinstance(value, (bool, int, float)) and abs(value) < 2**63 else text
+
+
+async def _created(db: Connection, event: Event, data: unmanaged.UnmanagedExperimentCreated) -> None:
+    await db.execute(
+        """INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric,
+               smaller_is_better, pool, slots_per_trial, priority, weight, seed, config, context_hash, context_size_bytes,
+               submitted_us, workspace)
+           VALUES ($1, $2, '', '{}', $3, 'unmanaged', $4, '', true, '', 0, 42, 1, 0, $5, '', 0, $6, $7)""",
+        data.experiment_id,
+        data.name,
+        data.user,
+        METHOD,
+        to_json({"name": data.name}),
+        event.time_us,
+        WORKSPACE,
+    )
+
+
+async def _started(db: Connection, event: Event, data: unmanaged.UnmanagedTrialStarted) -> None:
+    await db.execute(
+        """INSERT INTO trials (experiment_id, trial_number, trial_id, state, hyperparameters, seed, target_length,
+               decided_position, requested_us, unmanaged, run_name, run_user, recorded_us)
+           VALUES ($1, $2, $3, 'running', '{}', 0, 0, $4, $5, true, $6, $7, $8)""",
+        data.experiment_id,
+        data.trial_number,
+        data.trial_id,
+        event.position,
+        data.started_us,
+        data.name,
+        data.user,
+        event.time_us,
+    )
+
+
+async def _changed(db: Connection, _: Event, data: unmanaged.UnmanagedTrialChanged) -> None:
+    await db.execute(
+        "UPDATE trials SET state = $2, ended_us = $3, run_deleted = $4 WHERE trial_id = $1 AND unmanaged",
+        data.trial_id,
+        data.state,
+        data.ended_us,
+        data.deleted,
+    )
+
+
+HANDLERS: dict[str, Handler] = {
+    "UnmanagedExperimentCreated": _created,
+    "UnmanagedTrialStarted": _started,
+    "UnmanagedTrialChanged": _changed,
+}

@@ -1,0 +1,1 @@
+"""Routes of trials, one module per kind."""
