@@ -268,7 +268,7 @@ def _kill_below(pid: int) -> None:
         quiet = 0 if new else quiet + 1
         if quiet == QUIET_LOOKS:
             return
-        for one in new:
+        for one in sorted(new):  # a shell before its children, of whose end it would say a word
             kill_process(one)
         signalled |= new
 
