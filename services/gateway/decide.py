@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tenuto.kernel.core import Command
+from tenuto.kernel.decisions import joined
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway.cluster import decide as cluster
@@ -18,14 +18,7 @@ from tenuto.services.gateway.people import decide as people
 from tenuto.services.gateway.state import State
 from tenuto.services.gateway.templates import decide as templates
 
-DECISIONS: Mapping[type, Callable[[Any, Any], Sequence[EventData]]] = {
-    **people.DECISIONS,
-    **templates.DECISIONS,
-    **cluster.DECISIONS,
-    **experiments.DECISIONS,
-    **notices.DECISIONS,
-}
-"""Command -> what decides it: the tables of the subjects, joined."""
+DECISIONS = joined(people.DECISIONS, templates.DECISIONS, cluster.DECISIONS, experiments.DECISIONS, notices.DECISIONS)
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.config.layers import canonical
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.templates import TemplateRemoved, TemplateSet, WorkspaceDefaultsSet
@@ -102,9 +103,4 @@ def _check_bytes(state: TemplatesState, known: Template | None, config: Mapping[
         )
 
 
-DECISIONS: Mapping[type, Callable[[Any, Any], Sequence[EventData]]] = {
-    SetTemplate: set_template,
-    RemoveTemplate: remove_template,
-    SetDefaults: set_defaults,
-}
-"""Command -> what decides it."""
+DECISIONS = decisions(set_template, remove_template, set_defaults)

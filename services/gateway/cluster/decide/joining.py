@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated, JoinTokenRevoked
 from tenuto.services.gateway.cluster.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
@@ -93,3 +94,6 @@ def _check_usable(token: Token, time_us: int) -> None:
     if token.uses >= token.uses_max:
         agents = "1 agent" if token.uses_max == 1 else f"{token.uses_max} agents"
         raise Refused(f"Join token {token.token_id} is used up, by {agents}: {ANOTHER}.", "expired")
+
+
+DECISIONS = decisions(create_token, revoke_token, enroll, revoke_agent)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
 from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolMountsChanged, PoolProvisioned
@@ -102,3 +103,6 @@ def create_token(state: ClusterState, command: CreateNodeToken) -> Sequence[Even
             agent_id=command.node_id,
         )
     ]
+
+
+DECISIONS = decisions(provision, set_mounts, release, create_token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.base import Model
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
@@ -40,3 +41,6 @@ def _with_what_stays(settings: Model, now: Mapping[str, float | int | None]) -> 
     """The event says all of a share or policy, so that it can be understood alone."""
     given = settings.model_fields_set
     return {name: value if name in given else now.get(name, value) for name, value in settings}
+
+
+DECISIONS = decisions(set_pool_policy, set_share, close_slots, open_slots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentDeleted, ExperimentDeletionCanceled, ExperimentDeletionRequested
 from tenuto.schemas.sentences.deletions import GraceOver
@@ -58,3 +59,6 @@ def _check_kept(state: ExperimentsState, experiment_id: int) -> None:
     """Raises Refused."""
     if experiment_id in state.deleted:
         raise Refused(f"Experiment {experiment_id} is deleted, and cannot be brought back.", "gone")
+
+
+DECISIONS = decisions(delete, keep, carry_out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EventData
@@ -297,3 +298,8 @@ def _not_canceled(live: Live) -> Live:
     if live.canceled:
         raise Refused(f"Experiment {live.experiment_id} is being canceled, so it can only be killed.", "conflict")
     return live
+
+
+DECISIONS = decisions(
+    submit, pause, resume, cancel, change, describe, archive, unarchive, put_into_project, move, request_operations
+)

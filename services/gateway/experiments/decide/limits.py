@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import WorkspaceStorageNoted
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentTimeLimitReached
@@ -32,3 +33,6 @@ def note_storage(state: ExperimentsState, command: NoteStorage) -> Sequence[Even
     if (0 < limit <= command.stored_bytes) == (workspace.noted_bytes is not None):
         return ()
     return [WorkspaceStorageNoted(workspace=command.workspace, stored_bytes=command.stored_bytes, limit_bytes=limit)]
+
+
+DECISIONS = decisions(end_overdue, note_storage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.automation import WorkspaceRulesChanged
 from tenuto.services.gateway.experiments.commands import SetWorkspaceRules
@@ -20,3 +21,6 @@ def set_rules(state: ExperimentsState, command: SetWorkspaceRules) -> Sequence[E
     if (known.rules if known is not None else ()) == command.rules and (known is None or known.user == command.user):
         return []
     return [WorkspaceRulesChanged(workspace=command.workspace, rules=command.rules, user=command.user)]
+
+
+DECISIONS = decisions(set_rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.unmanaged import (
     UNMANAGED_TRIALS_MAX,
@@ -76,3 +77,6 @@ def change(state: ExperimentsState, command: ChangeUnmanagedTrial) -> Sequence[E
         deleted=command.deleted,
     )
     return [changed]
+
+
+DECISIONS = decisions(create, start, change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import (
     NUMBERS_MAX,
@@ -158,3 +159,6 @@ def note(state: NoticesState, command: NoteDelivery) -> Sequence[EventData]:
     else:
         reason = TriedTooLong(hours=TRY_SECONDS / 3600, answer=answer).reason()
     return [WebhookFailed(webhook=name, numbers=numbers, attempts=attempts, reason=reason)]
+
+
+DECISIONS = decisions(create, change, tell_waits, remove, change_secret, try_out, redeliver, note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import Holding, RoleChanged, RoleCreated, RoleGranted, RoleRemoved, RoleRevoked
 from tenuto.services.gateway.people.commands import ChangeRole, CreateRole, GrantRole, RemoveRole, RevokeRole
@@ -118,3 +119,6 @@ def _no_role(name: str) -> Refused:
 
 def _named(holding: Holding) -> str:
     return f"{'The service account' if holding.kind == 'service' else holding.kind.capitalize()} {holding.name}"
+
+
+DECISIONS = decisions(create_role, change_role, remove_role, grant, revoke)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import TokenCreated, TokenRevoked
@@ -62,3 +63,6 @@ def begin_session(state: PeopleState, command: BeginSession, *, keep_others: boo
         user=command.user, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us, session=True
     )
     return [created, *(TokenRevoked(user=command.user, token_id=token.id) for token in over)]
+
+
+DECISIONS = decisions(set_password, sign_in, sign_in_by_link)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.people import UserGroupsSet, UserLinked
 from tenuto.schemas.events.request import UserCreated
@@ -51,3 +52,6 @@ def sign_in(state: PeopleState, command: SignInAtProvider) -> Sequence[EventData
     if command.groups != (user.groups if user is not None else ()):
         changed.append(UserGroupsSet(name=name, groups=command.groups))
     return [*changed, *begin_session(state, command)]
+
+
+DECISIONS = decisions(link, sign_in)

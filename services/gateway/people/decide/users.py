@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import NewUser, TokenCreated, TokenRevoked, UserCreated, UserRemoved
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, RemoveUser, RevokeToken, TokenCommand
@@ -157,3 +158,6 @@ def _left_behind(state: PeopleState, user: str) -> str:
         f"Of an earlier user {user} experiments have not ended ({named}): end them with `tenuto exp kill`, wait for their end, "
         "or choose another name."
     )
+
+
+DECISIONS = decisions(create, remove, create_token, revoke_token)

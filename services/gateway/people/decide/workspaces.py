@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import ProjectChanged, ProjectCreated, RoleGranted, WorkspaceChanged, WorkspaceCreated
 from tenuto.services.gateway.people.commands import ChangeProject, ChangeWorkspace, CreateProject, CreateWorkspace
@@ -64,3 +65,6 @@ def change_project(state: PeopleState, command: ChangeProject) -> Sequence[Event
     if (name := new.get("name")) is not None and name in projects:
         raise Refused(f"There is a project {name} in workspace {command.workspace} already.", "conflict")
     return [ProjectChanged(workspace=command.workspace, project=command.project, **new)] if new else []
+
+
+DECISIONS = decisions(create, change, create_project, change_project)
