@@ -50,8 +50,12 @@ class User:
         self.environment = kept | {"TENUTO_DATA_DIRECTORY": str(directory), **COLD}
         self.forked_up = True
         """`up --detach` is forked, with what it starts: for tests of what happens after that."""
+        self._has_port = False
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        if arguments[:1] == ("up",) and not {"--port", "--data-dir"} & {*arguments} and not self._has_port:
+            # One of its own, which it keeps: before a second `up` another cluster may take the usual one.
+            arguments, self._has_port = (*arguments, "--port", str(choose_port(REST_PORTS))), True
         return tenuto(arguments, self.environment | environment, COMMAND_SECONDS_MAX, forked_up=self.forked_up)
 
     def ok(self, *arguments: str) -> str:
@@ -93,8 +97,7 @@ def test_up_status_down_and_up_again_in_the_foreground(user: User) -> None:
     user.forked_up = False
     for name in COLD:
         del user.environment[name]
-    # A port of its own: between `down` and the second `up` another cluster may take the usual one.
-    said = user.ok("up", "--detach", "--cpu-slots", "2", "--port", str(choose_port(REST_PORTS)))
+    said = user.ok("up", "--detach", "--cpu-slots", "2")
     before = user.status()
     url = before["url"]
     assert f"Tenuto is up at {url}" in said
@@ -166,7 +169,7 @@ def test_nothing_is_left_in_the_temporary_directory(user: User, tmp_path: Path, 
         user.directory = deep
         user.environment |= {"TENUTO_DATA_DIRECTORY": str(deep), "TMPDIR": temporary}
         try:
-            user.ok("up", "--detach", "--cpu-slots", "1", "--port", str(choose_port(REST_PORTS)))
+            user.ok("up", "--detach", "--cpu-slots", "1")
             user.ok("exp", "create", str(tmp_path / "config.yaml"), str(tmp_path / "code"))
             user.wait_status(lambda _: any(Path(temporary).glob("tenuto-*/tmp/*/forgotten")))
             assert list(Path(temporary).glob("tenuto-*/agent.sock"))

@@ -42,7 +42,7 @@ def test_real(postgres_server, nats, tmp_path):
     Path(tempfile.mkstemp()[1]).write_text("forgotten")
     cluster = LiveCluster(Path(tempfile.mkdtemp()) / "data", warm=False)
     try:
-        cluster.up("--port", str(choose_port(REST_PORTS)))
+        cluster.up()
         cluster.cli("exp", "create", config, tmp_path / "code")
         cluster.wait_for(lambda: bool(cluster.workers()))
         pids = janitor.processes_of(os.getpid())

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from tenuto.client import Client, Target
+from tenuto.embedded.process import REST_PORTS, choose_port
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tests.support import commands
@@ -98,6 +99,7 @@ class LiveCluster:
         self.directory, self.cpu_slots, self._inside, self._forked_up = directory, cpu_slots, inside, forked_up
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory), **({} if warm else COLD)}
         self.told_at_start = ""
+        self._has_port = False
         self._events: list[Event] = []
         """Events that were read already: an event never changes, and tests ask for all of them again and again."""
 
@@ -120,6 +122,9 @@ class LiveCluster:
 
     def up(self, *options: str) -> None:
         """Starts the cluster. If that fails, no process of it is left."""
+        if not self._has_port and "--port" not in options:
+            # One of its own, which it keeps: before a second `up` another cluster may take the usual one.
+            options, self._has_port = (*options, "--port", str(choose_port(REST_PORTS))), True
         try:
             self.told_at_start = self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options).stderr
         except BaseException:
