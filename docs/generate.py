@@ -25,7 +25,7 @@ from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.schemas import assignments, reports
 from tenuto.schemas.base import Model
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.services.gateway.door import openapi_document
+from tenuto.services.gateway.rest import openapi_document
 
 SOURCE = Path(__file__).resolve().parents[1]
 REFERENCE = SOURCE / "docs" / "reference"

@@ -29,7 +29,6 @@ from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserR
 from tenuto.services.gateway import projections
 from tenuto.services.gateway.cluster.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.door import make_door
 from tenuto.services.gateway.doors import Doors, Parts, make_doors
 from tenuto.services.gateway.experiments.adapters.context_requests import Contexts
 from tenuto.services.gateway.experiments.adapters.contexts import clean
@@ -40,6 +39,7 @@ from tenuto.services.gateway.http.origins import origins
 from tenuto.services.gateway.log.adapters.gauges import parked_of
 from tenuto.services.gateway.log.handling.tail import Tail
 from tenuto.services.gateway.read_models.common import PROJECTION
+from tenuto.services.gateway.rest import make_app
 from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ OPEN_DOOR = (
     "the REST door listens on %s without TLS: whoever reads the network reads tokens and join tokens. Set TENUTO_REST_CERT_FILE "
     "and TENUTO_REST_KEY_FILE, or let only a proxy with TLS reach it (docs/joining.md)."
 )
+NOT_NEEDED = frozenset({"automations", "mlflow"})
+"""Names of subjects that no other needs."""
 QUERY_SECONDS_MAX = 20.0
 """A page takes milliseconds; a query that takes so long would only pile up."""
 
@@ -123,7 +125,7 @@ class GatewayService:
             if own is None and not is_loopback(settings.rest_host):
                 logger.warning(OPEN_DOOR, settings.rest_host)
             self._started.set()
-            door = make_door(self.doors.by_kind(), self._subjects, self.permissions)
+            app = make_app(self.doors.by_kind(), self._subjects, self.permissions)
             async with tail:
                 await run_together(
                     loop=self.loop.run(),
@@ -138,8 +140,8 @@ class GatewayService:
                     **({"node_tokens": self._node_tokens.run()} if self._node_tokens is not None else {}),
                     members=self._keep_members(),
                     token_uses=self._note_uses(),
-                    rest=serve(door, listener, tail.close, own, DoorProtocol),
-                    **({"rest_tls": serve(door, secure, tail.close, certificate, DoorProtocol)} if secure is not None else {}),
+                    rest=serve(app, listener, tail.close, own, DoorProtocol),
+                    **({"rest_tls": serve(app, secure, tail.close, certificate, DoorProtocol)} if secure is not None else {}),
                 )
         finally:
             listener.close()
@@ -185,7 +187,9 @@ async def build(
     without: frozenset[str] = frozenset(),
 ) -> GatewayService:
     """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. `without`: names of subjects that are
-    left out. Raises TokenError, SettingsError."""
+    left out. Raises TokenError, SettingsError; ValueError for a subject that others need."""
+    if needed := without - NOT_NEEDED:
+        raise ValueError(f"other subjects of the gateway need {', '.join(sorted(needed))}")
     origins(settings.cors_origins)  # so that a wrong one is said at the start
     check_grace(settings.deletion_grace_hours)
     if feed is None:

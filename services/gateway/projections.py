@@ -1,6 +1,5 @@
-"""Folds the log into the tables that users look at (`sql/`). Each handler is a few statements keyed by the event's own ids; an
-event about something that the tables do not have (its beginning was parked) changes nothing.
-Beside the folds are the queries of these tables, and the views that they give."""
+"""Folds the log into the tables that users look at (`sql/`): the handlers of the subjects, joined. Each is a few statements keyed
+by the event's own ids; an event about something that the tables do not have (its beginning was parked) changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subjects of the gateway. A new one is a folder, and a line here."""
+"""The subjects of the gateway, by what they bring to the door (contributing/subject.md)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,3 @@ SUBJECTS: Sequence[Subject] = (
 def permissions_of(subjects: Sequence[Subject]) -> Permissions:
     """The one table by which every request is judged: the rows of the subjects, joined."""
     return Permissions(ROUTES, *(subject.permissions for subject in subjects))
-
-
-PERMISSIONS = permissions_of(SUBJECTS)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tenuto.services.gateway.http.context import Door
+from tenuto.services.gateway.http.errors import DoorError
 from tests.support.gateway_world import gateway_world
 
 
@@ -28,3 +32,23 @@ async def test_the_whole_gateway_has_both(database: Any, tmp_path: Path) -> None
         experiment = (await world.submit()).json()["id"]
         answer = await world.http.get(f"/mlflow/api/2.0/mlflow/experiments/get?experiment_id={experiment}")
         assert answer.json()["experiment"]["name"].startswith("digits")
+
+
+async def test_what_others_need_is_not_left_out(database: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="other subjects of the gateway need people"):
+        async with gateway_world(database, tmp_path, without=frozenset({"people", "mlflow"})):
+            pass
+
+
+async def test_whose_a_webhook_is_is_looked_up_after_the_log_was_read(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, every webhook and automation is unknown: 404 would be wrong."""
+
+    async def not_yet(door: Door) -> None:
+        raise DoorError("unavailable", "The gateway has not read the log yet; try again in a moment.")
+
+    async with gateway_world(database, tmp_path) as world:
+        monkeypatch.setattr(Door, "users_known", not_yet)
+        for path in ("webhooks/done/test", "automations/mine/retry"):
+            assert (await world.http.post(f"/api/v1/{path}")).status_code == 503, path

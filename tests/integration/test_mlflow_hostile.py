@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.support.gateway_world import World, gateway_world
 from tests.support.mlflow_world import API, FILES
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 2**63, -(2**63), 1e308, "", " ", "0", "-1", "1-1", "1-2147483648", "999999999999999999-1", "٣-1",

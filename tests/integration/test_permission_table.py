@@ -18,10 +18,10 @@ import pytest
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.services.gateway.rights.permissions import ANY, Rule, Where
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.support.gateway_world import SLOTS, WHY, World, gateway_world, saved
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 DERIVED = ("/reproduce", "/fork", "/continue")
 SEEN_ANYWHERE = (

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from tenuto.kernel.settings import SettingsError
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.support.gateway_world import World, gateway_world, granted, requested, saved, validated
 from tests.support.waiting import SECONDS_MAX
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 ORIGIN = {"Origin": "https://page.example.com"}
 PREFLIGHT = {**ORIGIN, "Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "authorization"}

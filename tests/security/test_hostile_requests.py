@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from tenuto.services.gateway.rights.permissions import Where
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.security.attacker import CONFIG, Door, archive, bystander, huge_header, user_of
 from tests.support.live_cluster import LiveCluster
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 CLOSED_SECONDS_MAX = 60.0
 """A connection that says nothing is closed after 20 s."""

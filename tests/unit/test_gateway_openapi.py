@@ -8,12 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tenuto.services.gateway.door import openapi_document, query_parameters
 from tenuto.services.gateway.mlflow import subject as mlflow_subject
+from tenuto.services.gateway.rest import openapi_document, query_parameters
 from tenuto.services.gateway.rights.permissions import Where
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 GOLDEN = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 

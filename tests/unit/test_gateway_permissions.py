@@ -10,7 +10,7 @@ import pytest
 
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import RoleChanged, RoleCreated, RoleGranted, RoleRemoved, RoleRevoked
-from tenuto.services.gateway.door import PREFIX, openapi_document
+from tenuto.services.gateway.rest import PREFIX, openapi_document
 from tenuto.services.gateway.rights.access import (
     ALL,
     BASE,
@@ -23,9 +23,9 @@ from tenuto.services.gateway.rights.access import (
     without_holder,
 )
 from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, CHANGES_WORKSPACE, OWN_TOKENS, Rule, Where, refusal
-from tenuto.services.gateway.subjects import PERMISSIONS, SUBJECTS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 
 def served() -> set[str]:
@@ -48,10 +48,10 @@ def test_every_route_is_found_by_its_own_path() -> None:
     for route in ROUTES:
         method, _, template = route.partition(" ")
         path = re.sub(r"\{[a-z_:]+\}", "7", template)
-        assert PERMISSIONS.match(method, path)[0] == route
-    assert PERMISSIONS.match("GET", "/api/v1/nothing") == ("", {}, ())
-    assert PERMISSIONS.match("DELETE", "/api/v1/experiments") == ("", {}, ("GET", "POST"))
-    assert PERMISSIONS.match("POST", "/api/v1/checkpoints/gc")[0] == "POST /api/v1/checkpoints/gc"
+        assert permissions_of(SUBJECTS).match(method, path)[0] == route
+    assert permissions_of(SUBJECTS).match("GET", "/api/v1/nothing") == ("", {}, ())
+    assert permissions_of(SUBJECTS).match("DELETE", "/api/v1/experiments") == ("", {}, ("GET", "POST"))
+    assert permissions_of(SUBJECTS).match("POST", "/api/v1/checkpoints/gc")[0] == "POST /api/v1/checkpoints/gc"
 
 
 def test_only_health_the_document_and_the_sign_in_are_open() -> None:

@@ -10,8 +10,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config.reading import parse_config
-from tenuto.services.gateway.door import PREFIX, openapi_document
 from tenuto.services.gateway.experiments.examples import CONFIG
+from tenuto.services.gateway.rest import PREFIX, openapi_document
 from tenuto.services.gateway.subjects import SUBJECTS
 
 DOCUMENT = openapi_document()

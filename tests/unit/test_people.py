@@ -19,11 +19,11 @@ from tenuto.services.gateway.people.commands import CreateToken, CreateUser, Lin
 from tenuto.services.gateway.people.policies.identity import Identity, NoIdentity, identity
 from tenuto.services.gateway.rights.access import ALL, BASE, Access, Sight, Subject, Workspace, allowed, sight
 from tenuto.services.gateway.rights.permissions import Where, refusal
-from tenuto.services.gateway.subjects import PERMISSIONS
+from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.unit.test_gateway_core import Driver, types
 from tests.unit.test_signing_in import driver_with, hashed
 
-ROUTES = PERMISSIONS.rules
+ROUTES = permissions_of(SUBJECTS).rules
 
 ISSUER = "https://id.example.com"
 

@@ -9,10 +9,10 @@ import re
 import pytest
 
 from tenuto.kernel.settings import SettingsError
-from tenuto.services.gateway.door import openapi_document
 from tenuto.services.gateway.http import reference_page
 from tenuto.services.gateway.http.origins import origins
 from tenuto.services.gateway.http.transfer import matches, takes_gzip
+from tenuto.services.gateway.rest import openapi_document
 
 
 @pytest.mark.parametrize(

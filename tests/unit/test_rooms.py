@@ -20,7 +20,7 @@ ROOMS = {
 }  # fmt: skip
 """Each a file or a package."""
 NEEDED = {"state", "decide", "evolve", "core", "app", "__init__", "__main__"}
-AROUND = {"door", "doors", "subjects", "views", "page", "http", "rights", "read_models", "reader"}
+AROUND = {"rest", "doors", "subjects", "views", "page", "http", "rights", "read_models", "reader"}
 """Beside the subjects of the gateway."""
 SUBJECT_ROOMS = {
     "state", "commands", "decide", "evolve", "policies", "adapters", "projections", "queries", "views", "bodies", "handling",

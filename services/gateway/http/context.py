@@ -36,8 +36,8 @@ VIEWS_SECONDS_MAX = 2.0
 COMMIT_SECONDS_MAX = 10.0
 """A commit takes milliseconds; people and programs should not wait longer to hear that it did not come."""
 UNCERTAIN = (
-    "The database went away while this was recorded. It may still be carried out: look at the experiment, "
-    "or send it again with the same Idempotency-Key."
+    "The database went away while this was recorded. It may still be carried out: look at what it was to change, or, where an "
+    "Idempotency-Key was sent, send it again with the same one."
 )
 _NOTICES = frozenset({WebhookTriggered.TYPE, WebhookFailed.TYPE})
 """Types of events that may follow from a request, and are not its answer."""

@@ -150,7 +150,7 @@ class Gate:
         """Raises DoorError. What does not exist is nobody's: the handler says so."""
         gateway = self._gateway
         workspace, owner, what = found.get("workspace", ""), found.get("name", ""), ""
-        if rule.where is Where.WORKSPACE:
+        if rule.where is Where.WORKSPACE or rule.where in gateway.owners:  # the log says which there are, and whose
             await gateway.users_known()
         state, subject, seen = gateway.state, gateway.subject(), gateway.sight()
         if rule.where is Where.WORKSPACE and not (is_known(state, workspace) and seen.sees(workspace)):

@@ -16,7 +16,7 @@ from tenuto.services.gateway.rights.permissions import Rule
 
 @dataclass(frozen=True)
 class Subject:
-    """A part of the gateway that can be left out: its routes, and the rights that they need."""
+    """Routes of a subject, the rights that they need, and what the gate has to know of them."""
 
     name: str
     permissions: Mapping[str, Rule]

@@ -43,7 +43,7 @@ ViewType = Literal["ACTIVE_ONLY", "DELETED_ONLY", "ALL"]
 Status = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 
-class UserCommand(BaseModel):
+class MlflowBody(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     @model_validator(mode="before")
@@ -56,15 +56,15 @@ class UserCommand(BaseModel):
         return given
 
 
-class OfExperiment(UserCommand):
+class OfExperiment(MlflowBody):
     experiment_id: ExperimentRef
 
 
-class OfRun(UserCommand):
+class OfRun(MlflowBody):
     run_id: RunRef
 
 
-class OfDataset(UserCommand):
+class OfDataset(MlflowBody):
     dataset_name: Annotated[str | None, Field(max_length=500)] = None
     dataset_digest: Annotated[str | None, Field(max_length=36)] = None
 
@@ -91,7 +91,7 @@ class Metric(OfDataset):
         return Point(self.key, self.step, self.timestamp, self.value)
 
 
-class Parameter(UserCommand):
+class Parameter(MlflowBody):
     key: Name
     value: Annotated[str, Field(max_length=PARAMETER_CHARACTERS_MAX)] = ""
 
@@ -100,7 +100,7 @@ class Parameter(UserCommand):
         return Pair(self.key, self.value)
 
 
-class Tag(UserCommand):
+class Tag(MlflowBody):
     key: Name
     value: Annotated[str, Field(max_length=TAG_CHARACTERS_MAX)] = ""
 
@@ -109,13 +109,13 @@ class Tag(UserCommand):
         return Pair(self.key, self.value)
 
 
-class CreateExperiment(UserCommand):
+class CreateExperiment(MlflowBody):
     name: Title
     artifact_location: str | None = None
     tags: Annotated[list[Tag], Field(max_length=PAIRS_MAX)] = []
 
 
-class SearchExperiments(UserCommand):
+class SearchExperiments(MlflowBody):
     filter: str = ""
     order_by: Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_length=10)] = []
     max_results: Annotated[int, Field(ge=1, le=50_000)] = 1_000
@@ -148,7 +148,7 @@ class UpdateRun(OfRun):
     run_name: Annotated[str | None, Field(max_length=500)] = None
 
 
-class SearchRuns(UserCommand):
+class SearchRuns(MlflowBody):
     experiment_ids: Annotated[list[ExperimentRef], Field(max_length=1_000)] = []
     filter: str = ""
     run_view_type: ViewType = "ACTIVE_ONLY"
@@ -179,7 +179,7 @@ class LogBatch(OfRun):
     tags: Annotated[list[Tag], Field(max_length=PAIRS_MAX)] = []
 
 
-class Dataset(UserCommand):
+class Dataset(MlflowBody):
     name: Annotated[str, Field(max_length=500)]
     digest: Annotated[str, Field(max_length=36)]
     source_type: Annotated[str, Field(max_length=250)] = ""
@@ -188,17 +188,17 @@ class Dataset(UserCommand):
     profile: Annotated[str | None, Field(max_length=65_535)] = None
 
 
-class InputTag(UserCommand):
+class InputTag(MlflowBody):
     key: Annotated[str, Field(max_length=255)]
     value: Annotated[str, Field(max_length=500)] = ""
 
 
-class DatasetInput(UserCommand):
+class DatasetInput(MlflowBody):
     tags: Annotated[list[InputTag], Field(max_length=20)] = []
     dataset: Dataset
 
 
-class OfModel(UserCommand):
+class OfModel(MlflowBody):
     model_id: ModelRef
 
 
@@ -219,11 +219,11 @@ class LogModel(OfRun):
     model_json: Annotated[str, Field(max_length=TAG_CHARACTERS_MAX)]
 
 
-class ModelParameters(UserCommand):
+class ModelParameters(MlflowBody):
     params: Annotated[list[Parameter], Field(max_length=PAIRS_MAX)] = []
 
 
-class ModelTags(UserCommand):
+class ModelTags(MlflowBody):
     tags: Annotated[list[Tag], Field(max_length=PAIRS_MAX)] = []
 
 
@@ -233,7 +233,7 @@ class CreateModel(OfExperiment, ModelParameters, ModelTags):
     source_run_id: RunRef | Literal[""] = ""
 
 
-class FinalizeModel(UserCommand):
+class FinalizeModel(MlflowBody):
     status: Literal["LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"]
 
 
@@ -242,7 +242,7 @@ class ModelOrder(OfDataset):
     ascending: bool = True
 
 
-class SearchModels(UserCommand):
+class SearchModels(MlflowBody):
     experiment_ids: Annotated[list[ExperimentRef], Field(max_length=1_000)] = []
     filter: str = ""
     datasets: Annotated[list[OfDataset], Field(max_length=PAIRS_MAX)] = []
@@ -266,7 +266,7 @@ def checked_experiment(given: str) -> str:
     return made(OfExperiment, json.dumps({"experiment_id": given}).encode()).experiment_id
 
 
-B = TypeVar("B", bound=UserCommand)
+B = TypeVar("B", bound=MlflowBody)
 
 
 async def read(request: Request, kind: type[B]) -> B:

@@ -66,7 +66,7 @@ class RotateBody(Model):
 
 class RedeliverBody(Model):
     numbers: tuple[int, ...] = Field(default=(), max_length=NUMBERS_MAX)
-    """Of parked notices. None: all of them."""
+    """Of parked notices. Empty: all of them."""
 
 
 class WebhookView(Model):

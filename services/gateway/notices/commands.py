@@ -60,7 +60,7 @@ class TryWebhook(UserCommand):
 class Redeliver(UserCommand):
     name: str
     numbers: tuple[int, ...] = ()
-    """Of parked notices. None: all of them."""
+    """Of parked notices. Empty: all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

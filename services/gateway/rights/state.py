@@ -1,4 +1,4 @@
-"""State of the gateway, as needed to answer a request: the live experiments with the last requests about them."""
+"""State of the people that use the cluster: users, tokens, workspaces, and who may do what."""
 
 from __future__ import annotations
 

@@ -31,19 +31,19 @@ class Resolution:
     """Sentences on values of what was sent that YAML 1.1 reads otherwise."""
 
 
-async def resolve(gateway: TemplatesDoor, text: bytes, said: Sequence[str] | None = None) -> Resolution:
+async def resolve(door: TemplatesDoor, text: bytes, said: Sequence[str] | None = None) -> Resolution:
     """`said`: paths that the command line set; with them every value is told, and where it comes from. Raises ConfigError,
     Refused and ReaderBusy."""
-    draft = await gateway.reader.config(text, asking())
-    await gateway.users_known()  # and with them the templates
-    layers = _under(gateway, draft)
+    draft = await door.reader.config(text, asking())
+    await door.users_known()  # and with them the templates
+    layers = _under(door, draft)
     sent_hash = hashlib.sha256(text).hexdigest()
     if not layers and draft.config is None:
         raise ConfigError(draft.problems)
     if not layers and said is None:
         assert draft.config is not None
         return Resolution(draft.config, (), sent_hash, notes=tuple(draft.notes))
-    merged = await gateway.reader.layered(text, layers, said, asking())
+    merged = await door.reader.layered(text, layers, said, asking())
     recorded = tuple(
         ConfigLayer(
             kind=found.kind,
@@ -59,16 +59,16 @@ async def resolve(gateway: TemplatesDoor, text: bytes, said: Sequence[str] | Non
     return Resolution(merged.config, recorded, sent_hash, merged.values, tuple(draft.notes))
 
 
-def _under(gateway: TemplatesDoor, draft: Draft) -> list[Layer]:
+def _under(door: TemplatesDoor, draft: Draft) -> list[Layer]:
     """Raises ConfigError for a template that is not there, and Refused where the asker may not submit: what a private workspace
     says is not shown."""
-    state, found = gateway.state, list[Layer]()
+    state, found = door.state, list[Layer]()
     workspace = draft.workspace
     if wrong := [problem for problem in draft.problems if problem.path == TEMPLATE]:
         raise ConfigError(wrong)
     if draft.template is not None:
         place, own = workspace or DEFAULT, None
-        if not refusal(state.access, gateway.subject(), CREATES_EXPERIMENT, workspace=place):
+        if not refusal(state.access, door.subject(), CREATES_EXPERIMENT, workspace=place):
             own = layer(state.templates, place, draft.template)
         template = own or layer(state.templates, "", draft.template)
         if template is None:
@@ -80,6 +80,6 @@ def _under(gateway: TemplatesDoor, draft: Draft) -> list[Layer]:
     workspace = workspace or DEFAULT
     defaults = layer(state.templates, workspace, "")
     if defaults is not None:
-        check_place(state, gateway.subject(), workspace, "")
+        check_place(state, door.subject(), workspace, "")
         found.append(defaults)
     return found

@@ -1,4 +1,4 @@
-"""The cluster: agents, allocations, how far every consumer is, and whether the log is intact."""
+"""Agents and their slots."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ class Submission:
     origin: Origin | None = None
 
 
-async def receive(request: Request, gateway: ExperimentsDoor) -> Submission:
+async def receive(request: Request, door: ExperimentsDoor) -> Submission:
     """Raises MultipartError, ConfigError, ContextRefused and Refused. What was refused leaves nothing on the shared directory."""
     try:
-        return await _receive(request, gateway)
+        return await _receive(request, door)
     except (MultipartError, ConfigError, ContextRefused, Refused):
         await _drain(request)
         raise
@@ -57,11 +57,11 @@ async def _drain(request: Request) -> None:
                     return
 
 
-async def _receive(request: Request, gateway: ExperimentsDoor) -> Submission:
+async def _receive(request: Request, door: ExperimentsDoor) -> Submission:
     text: bytearray | None = None
     resolved: Resolution | None = None
     origin = bytearray()
-    with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
+    with Incoming(door.contexts, door.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
         name, names = "", set[str]()
         try:
@@ -77,7 +77,7 @@ async def _receive(request: Request, gateway: ExperimentsDoor) -> Submission:
                         text = bytearray()
                 elif isinstance(piece, PartEnds):
                     if name == "config" and text is not None:
-                        resolved = await resolve(gateway, bytes(text))  # before a large archive is taken in
+                        resolved = await resolve(door, bytes(text))  # before a large archive is taken in
                 elif isinstance(piece, PartData) and name == "config" and text is not None:
                     text += piece.data
                     if len(text) > CONFIG_BYTES_MAX:
@@ -92,7 +92,7 @@ async def _receive(request: Request, gateway: ExperimentsDoor) -> Submission:
             raise MultipartError("the client went away in the middle of it") from None
         if resolved is None:
             raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
-        context = await incoming.store(lambda path: gateway.reader.archive(path, asking()))
+        context = await incoming.store(lambda path: door.reader.archive(path, asking()))
         _check_entrypoint(resolved.config, context)
         return Submission(resolved, context, _origin(bytes(origin)))
 

@@ -1,4 +1,4 @@
-"""The REST door as an ASGI application."""
+"""The REST interface as an ASGI application."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
 
 
-def make_door(doors: Mapping[type[Door], Door], subjects: Sequence[Subject], permissions: Permissions) -> FastAPI:
+def make_app(doors: Mapping[type[Door], Door], subjects: Sequence[Subject], permissions: Permissions) -> FastAPI:
     """`doors`: of `Door` itself, and of each subject's own kind."""
     base = doors[Door]
     app = _routes(subjects)
