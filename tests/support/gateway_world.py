@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import io
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -17,7 +17,7 @@ import httpx
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.feed import Feed, LogFeed
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.events import EventData
@@ -106,10 +106,12 @@ async def gateway_world(
     kind: type[W] = World,
     config: str = CONFIG,  # type: ignore[assignment]
     without: frozenset[str] = frozenset(),
+    feed: Callable[[PostgresEventLog], Feed] = LogFeed,
     **settings_of_its_own: Any,
 ) -> AsyncIterator[W]:
     """Base of the fixture `world` of the modules that use it. `config`: default configuration of submitted experiments.
-    `without`: subjects that are left out."""
+    `without`: subjects that are left out. `feed`: makes the feed of each reader,
+    first that of the views, then that of the state."""
     settings = Settings(
         database_url=database.url,
         shared_directory=str(tmp_path / "shared"),
@@ -119,7 +121,7 @@ async def gateway_world(
         **settings_of_its_own,
     )
     log = await PostgresEventLog.connect(database.url)
-    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log), without=without)
+    service = await build(settings, log, None, SystemClock(), feed=lambda: feed(log), without=without)
     running = asyncio.create_task(service.run())
     await service.started()
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}

@@ -183,24 +183,36 @@ class Door:
             raise not_found(what or f"experiment {experiment_id}")
 
     async def carry_out(self, command: Command) -> tuple[Event, ...]:
-        """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done."""
+        """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done, and
+        DoorError where that is not certain."""
         self.check_still_there()
-        await self.log.head()  # where the log is away, nothing is left waiting that would happen after we said it did not
+        head = await self.log.head()  # where the log is away, nothing is left waiting that would happen after we said it did not
         try:
-            async with asyncio.timeout(COMMIT_SECONDS_MAX):
-                events = await self.loop.submit(command)
+            events = await self._submit(command)
         except Refused:
             # The same key again, and the first time it was carried out: such as the kill of what has ended by it.
-            if (before := await self.log.find(derived_event_id("gateway", command.id, 0))) is None:
+            if (before := await self.log.find(derived_event_id("gateway", command.id, 0))) is not None:
+                return (before,)
+            if self.loop.position >= head:
                 raise
-            return (before,)
-        except (LogUnavailable, TimeoutError) as error:
-            raise DoorError("unavailable", UNCERTAIN) from error
+            # By what the state knew: who asks may have seen more in the views, such as that an experiment has ended.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(VIEWS_SECONDS_MAX):
+                    await self.loop.wait_position(head)
+            events = await self._submit(command)
         if events:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):
                     await self.views_reached(events[-1].position)
         return tuple(event for event in events if event.type not in _NOTICES)
+
+    async def _submit(self, command: Command) -> tuple[Event, ...]:
+        """Raises Refused, DoorError."""
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS_MAX):
+                return await self.loop.submit(command)
+        except (LogUnavailable, TimeoutError) as error:
+            raise DoorError("unavailable", UNCERTAIN) from error
 
     async def reached(self, position: int) -> None:
         """Returns when state and views have all events up to a position. Raises DoorError where they do not in time."""
