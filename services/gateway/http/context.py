@@ -182,6 +182,10 @@ class Door:
         if place is not None and not seen.sees(place.workspace):
             raise not_found(what or f"experiment {experiment_id}")
 
+    def check(self, command: Command) -> None:
+        """Whether it would be carried out now: before what cannot be undone. Raises Refused."""
+        self.loop.core.decide(self.state, command)
+
     async def carry_out(self, command: Command) -> tuple[Event, ...]:
         """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done, and
         DoorError where that is not certain."""

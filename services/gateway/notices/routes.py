@@ -11,7 +11,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
 from tenuto.services.gateway.http import paging
 from tenuto.services.gateway.http.bodies import Recorded
-from tenuto.services.gateway.http.context import answer, asking
+from tenuto.services.gateway.http.context import answer, asked, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor, next_page, read_cursor
 from tenuto.services.gateway.http.strict import StrictRoute
@@ -65,9 +65,7 @@ async def create(door: Door, body: NewWebhookBody) -> Response:
     if isinstance(target, HttpTarget) and target.secret is None:
         target = target.model_copy(update={"secret": new_secret()})
     command = CreateWebhook(
-        id=door.clock.new_id(),
-        time_us=now_us,
-        user=asking(),
+        **(asked(door) | {"time_us": now_us}),
         name=body.name,
         kind=target.kind,
         place=shown(target),
@@ -77,7 +75,7 @@ async def create(door: Door, body: NewWebhookBody) -> Response:
         recoveries=target.kind == "pagerduty" if body.recoveries is None else body.recoveries,
         sealed_id=str(uuid4()),
     )
-    door.loop.core.decide(door.state, command)  # refuses before anything is kept
+    door.check(command)  # refuses before anything is kept
     # Before it is on record: a webhook whose target is nowhere could never be sent to.
     await door.vault.keep(command.sealed_id, Sealed(target=target), now_us)
     await door.carry_out(command)
@@ -97,9 +95,7 @@ async def change(door: Door, name: WebhookName, body: ChangedWebhookBody) -> Res
     """Changes triggers, filters, grouping and recoveries, pauses and resumes. The target stays: for another one make another
     webhook."""
     command = ChangeWebhook(
-        id=door.clock.new_id(),
-        time_us=door.clock.now_us(),
-        user=asking(),
+        **asked(door),
         name=name,
         triggers=body.triggers,
         filters=body.filters,
@@ -146,7 +142,7 @@ async def _at(door: NoticesDoor, position: int) -> Event | None:
 async def remove(door: Door, name: WebhookName) -> Response:
     """What waits to be sent there is given up."""
     sealed_id = _own(door, name).sealed_id
-    command = RemoveWebhook(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name)
+    command = RemoveWebhook(**asked(door), name=name)
     events = await door.carry_out(command)
     await door.vault.forget(sealed_id)
     return answer(Recorded(position=events[-1].position))
@@ -155,7 +151,7 @@ async def remove(door: Door, name: WebhookName) -> Response:
 @router.post("/webhooks/{name}/test", response_model=TriedView, status_code=202)
 async def test(door: Door, name: WebhookName) -> Response:
     """Sends a notice that is about nothing, behind those that wait. `GET /webhooks/{name}/deliveries` says what became of it."""
-    command = TryWebhook(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name)
+    command = TryWebhook(**asked(door), name=name)
     await door.carry_out(command)
     door.deliveries.hurry(name)
     return answer(TriedView(number=_found(door, name).number), 202)
@@ -166,14 +162,12 @@ async def rotate(door: Door, name: WebhookName, body: RotateBody) -> Response:
     """Another secret to sign with. Messages are signed with the old one, too, for `keep_old_hours`."""
     webhook, now_us = _own(door, name), door.clock.now_us()
     command = ChangeWebhookSecret(
-        id=door.clock.new_id(),
-        time_us=now_us,
-        user=asking(),
+        **(asked(door) | {"time_us": now_us}),
         name=name,
         sealed_id=str(uuid4()),
         old_until_us=now_us + int(body.keep_old_hours * HOUR_US),
     )
-    door.loop.core.decide(door.state, command)
+    door.check(command)
     sealed = await door.vault.find(webhook.sealed_id)
     if sealed is None or not isinstance(sealed.target, HttpTarget) or sealed.target.secret is None:
         raise DoorError(
@@ -213,7 +207,7 @@ async def redeliver(door: Door, name: WebhookName, body: RedeliverBody | None = 
     """Sends parked notices again, as they were: a receiver knows them by their ids."""
     numbers = body.numbers if body is not None else ()
     before = _own(door, name)
-    command = Redeliver(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name, numbers=numbers)
+    command = Redeliver(**asked(door), name=name, numbers=numbers)
     await door.carry_out(command)
     door.deliveries.hurry(name)
     after = door.state.notices.webhooks.get(name)

@@ -10,28 +10,29 @@ from tenuto.kernel.folding import Fold
 from tenuto.schemas.config.layers import canonical, digest
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.templates import TemplateRemoved, TemplateSet, WorkspaceDefaultsSet
-from tenuto.services.gateway.templates.state import Template, Templates, TemplatesState
-
-OF_TEMPLATES: tuple[type[EventData], ...] = (TemplateSet, TemplateRemoved, WorkspaceDefaultsSet)
+from tenuto.services.gateway.templates.state import Template, TemplatesState
 
 
-def fold(templates: Templates, data: EventData) -> Templates:
-    kept = templates.kept
-    if isinstance(data, TemplateSet):
-        return replace(templates, kept=kept.set(f"{data.workspace or ''}/{data.name}", _kept(data)))
-    if isinstance(data, WorkspaceDefaultsSet):
-        return replace(templates, kept=kept.set(f"{data.workspace}/", _kept(data)))
-    if isinstance(data, TemplateRemoved) and (key := f"{data.workspace or ''}/{data.name}") in kept:
-        return replace(templates, kept=kept.delete(key))
-    return templates
+def template_set(state: TemplatesState, data: TemplateSet) -> TemplatesState:
+    return _with(state, f"{data.workspace or ''}/{data.name}", data)
 
 
-def _kept(data: TemplateSet | WorkspaceDefaultsSet) -> Template:
-    return Template(data.version, digest(data.config), canonical(data.config))
+def template_removed(state: TemplatesState, data: TemplateRemoved) -> TemplatesState:
+    kept, key = state.templates.kept, f"{data.workspace or ''}/{data.name}"
+    return replace(state, templates=replace(state.templates, kept=kept.delete(key))) if key in kept else state
 
 
-def changed(state: TemplatesState, data: EventData) -> TemplatesState:
-    return replace(state, templates=fold(state.templates, data))
+def defaults_set(state: TemplatesState, data: WorkspaceDefaultsSet) -> TemplatesState:
+    return _with(state, f"{data.workspace}/", data)
 
 
-FOLDS: Mapping[type[EventData], Fold[Any]] = dict.fromkeys(OF_TEMPLATES, changed)
+def _with(state: TemplatesState, key: str, data: TemplateSet | WorkspaceDefaultsSet) -> TemplatesState:
+    kept = state.templates.kept.set(key, Template(data.version, digest(data.config), canonical(data.config)))
+    return replace(state, templates=replace(state.templates, kept=kept))
+
+
+FOLDS: Mapping[type[EventData], Fold[Any]] = {
+    TemplateSet: template_set,
+    TemplateRemoved: template_removed,
+    WorkspaceDefaultsSet: defaults_set,
+}

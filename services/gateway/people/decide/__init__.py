@@ -4,12 +4,5 @@ from __future__ import annotations
 
 from tenuto.kernel.decisions import joined
 from tenuto.services.gateway.people.decide import roles, secrets, signing_in, sso, users, workspaces
-from tenuto.services.gateway.rights.commands import UserCommand
-from tenuto.services.gateway.rights.state import PeopleState
 
 DECISIONS = joined(roles.DECISIONS, secrets.DECISIONS, signing_in.DECISIONS, sso.DECISIONS, users.DECISIONS, workspaces.DECISIONS)
-
-
-def check(state: PeopleState, command: UserCommand) -> None:
-    """Whether the command would be carried out now. Raises Refused."""
-    DECISIONS[type(command)](state, command)

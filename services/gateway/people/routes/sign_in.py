@@ -16,7 +16,6 @@ from tenuto.services.gateway.http.recording import record
 from tenuto.services.gateway.http.strict import StrictRoute
 from tenuto.services.gateway.people.bodies import LoginBody, PasswordBody
 from tenuto.services.gateway.people.commands import RevokeToken, SetPassword, SignIn
-from tenuto.services.gateway.people.decide import check
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.handling.paths import UserName
 from tenuto.services.gateway.people.handling.sessions import NO_STORE, check_unlimited, session_end, session_seconds
@@ -58,7 +57,7 @@ async def login(request: Request, door: Door, body: LoginBody) -> Response:
         label=body.label or ("browser" if body.cookie else ""),
         new_password_id=new_id,
     )
-    check(door.state, command)  # refuses before anything is kept
+    door.check(command)  # refuses before anything is kept
     if body.new_password is not None:
         await door.passwords.keep(new_id, body.new_password, now_us)
     await door.carry_out(command)
@@ -109,7 +108,7 @@ async def _replace(door: PeopleDoor, name: str, password: str | None) -> Respons
     await door.users_known()
     before = door.state.users.get(name)
     command = SetPassword(**asked(door), name=name, password_id="" if password is None else str(uuid4()))
-    check(door.state, command)
+    door.check(command)
     if password is not None:
         await door.passwords.keep(command.password_id, password, command.time_us)
     response = await record(door, command)

@@ -20,7 +20,6 @@ from tenuto.services.gateway.people.adapters.provider import SsoAway, SsoRefused
 from tenuto.services.gateway.people.adapters.sso_visits import FLOW_SECONDS, Sso
 from tenuto.services.gateway.people.bodies import SsoTokenBody
 from tenuto.services.gateway.people.commands import LinkUser, SignInAtProvider
-from tenuto.services.gateway.people.decide import check
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.handling.paths import UserName
 from tenuto.services.gateway.people.handling.sessions import NO_STORE, check_unlimited, session_end, session_seconds
@@ -91,7 +90,7 @@ async def come_back(
         raise DoorError("forbidden", str(refused)) from None
     await door.users_known()
     if flow.challenge:
-        check(door.state, _command(door, who, "0" * 64, ""))  # refuses before a code is shown
+        door.check(_command(door, who, "0" * 64, ""))  # refuses before a code is shown
         response: Response = _page(_name(door, who), sso.hand_out(who, flow.challenge), flow.challenge, flow.port)
     else:
         token, _ = await _session(door, who, "browser")
@@ -128,7 +127,7 @@ async def _session(door: PeopleDoor, who: Identity, label: str) -> tuple[str, Si
     command = _command(door, who, tokens.hash_of(f"Bearer {token}"), label)
     async with door.secrets_change:
         # Raises a refusal before anything is forgotten; `carry_out` decides again, for the record.
-        check(door.state, command)
+        door.check(command)
         if command.user not in door.state.users:
             await door.secrets.forget(command.user)  # of whoever had the name before
     await door.carry_out(command)

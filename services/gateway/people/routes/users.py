@@ -17,7 +17,6 @@ from tenuto.services.gateway.http.recording import record
 from tenuto.services.gateway.http.strict import StrictRoute
 from tenuto.services.gateway.people.bodies import NewTokenBody, NewUserBody
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, RemoveUser, RevokeToken
-from tenuto.services.gateway.people.decide import check
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.handling.paths import UserName
 from tenuto.services.gateway.people.handling.sessions import check_unlimited
@@ -74,7 +73,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
     command = CreateUser(**asked(door), new=new, token_hash=given, expires_us=expires_us)
     await door.users_known()
     async with door.secrets_change:
-        check(door.state, command)  # refuses a name that somebody has
+        door.check(command)  # refuses a name that somebody has
         # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
         await door.forget_user(body.name)
     await record(door, command)

@@ -10,10 +10,10 @@ from typing import Any
 from tenuto.services.gateway.read_models.places import Places
 from tenuto.services.gateway.read_models.rows import Rows
 from tenuto.services.gateway.read_models.told import SEEN, Hidden, parsed
-from tenuto.services.gateway.trials.projections.unmanaged import BATCHES, HYPERPARAMETERS, trial_view
 from tenuto.services.gateway.trials.queries.log_lines import LogLines
 from tenuto.services.gateway.trials.queries.measurements import Measurements
 from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks
+from tenuto.services.gateway.trials.queries.rows import BATCHES, HYPERPARAMETERS, trial_view
 from tenuto.services.gateway.trials.views import AllocationView, CheckpointDetail, CheckpointView, TrialView, ValidationView
 
 # A line that a worker prints is a sign of life, too. Where the trial has no workers, nothing is expected of it.
