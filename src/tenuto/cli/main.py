@@ -23,6 +23,7 @@ from tenuto.cli import (
     log,
     nodes,
     page,
+    plugins,
     roles,
     runs,
     search,
@@ -100,6 +101,7 @@ app.add_typer(workspaces.app, name="workspace", help="Workspaces: who works toge
 app.add_typer(workspaces.project_app, name="project", help="Projects: parts of a workspace.")
 app.add_typer(templates.app, name="template", help="Templates: values that many configurations share.")
 app.add_typer(roles.app, name="role", help="Roles: what users, groups and service accounts may do.")
+app.add_typer(plugins.app, name="plugin", help="Plug-ins: what implements Tenuto's ports, of this and other packages.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)
 app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")
