@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tenuto.kernel.core import Command
-from tenuto.schemas.assignments import Heartbeat
+from tenuto.kernel.decisions import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Offer
 from tenuto.schemas.events.joining import AgentRevoked
-from tenuto.schemas.events.pool import AllocationGranted, CapacityWanted
-from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
     Cause,
@@ -26,8 +25,8 @@ from tenuto.schemas.events.run import (
     WorkersStarting,
 )
 from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
-from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, LookAtNodes, RecordHeartbeat, RecordReport, TickNodes
+from tenuto.schemas.reports import RendezvousReport, WorkersExitedReport, WorkersStartingReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
 from tenuto.services.launcher.policies.provisioning.looks import agents_lost
@@ -42,15 +41,11 @@ BROKEN = ("failed", "lost")
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
-    if isinstance(cause, EndRestartPauses):
-        return _ended_pauses(state, cause.time_us)
-    if isinstance(cause, LookAtNodes):
-        return provisioning.on_look(state, cause)
-    if isinstance(cause, TickNodes):
-        return provisioning.on_tick(state, cause)
-    if isinstance(cause, Event) and isinstance(cause.data, CapacityWanted | PoolProvisioned | NodeReleaseRequested):
-        return provisioning.on_event(state, cause.data, cause.time_us)
-    decided = [_with_pause(state, data, cause.time_us) for data in _decide(state, cause)]
+    if isinstance(cause, Event):
+        found = EVENTS.get(type(cause.data), nothing)(state, cause.data, cause.time_us)
+    else:
+        found = COMMANDS.get(type(cause), nothing)(state, cause)
+    decided = [_with_pause(state, data, cause.time_us) for data in found]
     return [*decided, *agents_lost(state, decided, cause.time_us)] if state.pools else decided
 
 
@@ -68,14 +63,14 @@ def _with_pause(state: State, data: EventData, time_us: int) -> EventData:
     return data.model_copy(update={"setbacks": setbacks, "restart_at_us": time_us + round(pause * 1e6)})
 
 
-def _ended_pauses(state: State, time_us: int) -> Sequence[EventData]:
-    return _start_again(state, [trial_id for trial_id in sorted(state.pauses) if state.pauses[trial_id] <= time_us])
+def end_pauses(state: State, command: EndRestartPauses) -> Sequence[EventData]:
+    return _start_again(state, [trial_id for trial_id in sorted(state.pauses) if state.pauses[trial_id] <= command.time_us])
 
 
-def _resumed(state: State, experiment_id: int) -> Sequence[EventData]:
-    """Somebody has looked at it: its trials start at once. That is said, and does not follow from the request alone, because the
+def resumed(state: State, data: ExperimentResumeRequested, time_us: int) -> Sequence[EventData]:
+    """A user has looked at it: its trials start at once. That is said, and does not follow from the request alone, because the
     request may stand in the log before an exit that was decided on without it."""
-    return _start_again(state, [trial_id for trial_id in sorted(state.pauses) if experiment_of(trial_id) == experiment_id])
+    return _start_again(state, [item for item in sorted(state.pauses) if experiment_of(item) == data.experiment_id])
 
 
 def _start_again(state: State, trial_ids: Sequence[str]) -> Sequence[EventData]:
@@ -83,25 +78,16 @@ def _start_again(state: State, trial_ids: Sequence[str]) -> Sequence[EventData]:
     return [RestartPauseEnded(allocation_id=trial.pause_of, trial_id=trial.trial_id) for trial in trials]
 
 
-def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
-    if isinstance(cause, Event):
-        data = cause.data
-        if isinstance(data, ExperimentResumeRequested):
-            return _resumed(state, data.experiment_id)
-        if isinstance(data, AgentRevoked):
-            return _gone(state, data.agent_id, "it was revoked")
-        return _after_grant(state, data) if isinstance(data, AllocationGranted) else ()
-    if isinstance(cause, RecordReport):
-        return _report(state, cause.report)
-    if isinstance(cause, RecordHeartbeat):
-        return _heartbeat(state, cause.heartbeat, cause.fresh)
-    if isinstance(cause, ExpireLease):
-        # Its last word may be lost: the link or the launcher was away in its last seconds, or its machine was taken.
-        return _gone(state, cause.agent_id, cause.reason, announced=says_it_ends(state, cause.agent_id))
-    return ()
+def revoked(state: State, data: AgentRevoked, time_us: int) -> Sequence[EventData]:
+    return _gone(state, data.agent_id, "it was revoked")
 
 
-def _after_grant(state: State, data: AllocationGranted) -> Sequence[EventData]:
+def expire(state: State, command: ExpireLease) -> Sequence[EventData]:
+    # Its last word may be lost: the link or the launcher was away in its last seconds, or its machine was taken.
+    return _gone(state, command.agent_id, command.reason, announced=says_it_ends(state, command.agent_id))
+
+
+def granted(state: State, data: AllocationGranted, time_us: int) -> Sequence[EventData]:
     """An allocation that must not or cannot start ends at once, so that its slots are free again."""
     allocation = state.allocations[data.allocation_id]
     trial = state.trial(data.trial_id)
@@ -121,8 +107,9 @@ def _after_grant(state: State, data: AllocationGranted) -> Sequence[EventData]:
     return ()
 
 
-def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
+def record(state: State, command: RecordReport) -> Sequence[EventData]:
     """A report that was recorded before, or of an allocation that is over, decides nothing."""
+    report = command.report
     allocation = state.allocations.get(report.allocation_id)
     part = allocation.part(report.agent_id) if allocation else None
     if allocation is None or part is None or not part.running:
@@ -162,7 +149,8 @@ def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) ->
     ]
 
 
-def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
+def hear(state: State, command: RecordHeartbeat) -> Sequence[EventData]:
+    heartbeat, fresh = command.heartbeat, command.fresh
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
     if refusal(state, heartbeat.agent_id, heartbeat.pool):
@@ -276,3 +264,8 @@ def _whole(
         error=error,
         cause=cause,
     )
+
+
+COMMANDS = decisions(record, hear, expire, end_pauses, provisioning.on_look, provisioning.on_tick)
+EVENTS = decisions(granted, resumed, revoked, provisioning.on_event, parameter="data")
+"""Called with the event folded in, and its time."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tenuto.kernel.core import Command
+from tenuto.kernel.decisions import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationReleased
@@ -35,6 +37,7 @@ from tenuto.schemas.reports import (
     EnvironmentReport,
     LogMatchReport,
     NoticeReport,
+    ProgressReport,
     StragglerReport,
     TrackerReport,
     TrainingEndedReport,
@@ -49,19 +52,14 @@ from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
-    if isinstance(cause, RecordReport):
-        return _judge(state, cause.report)
-    if not isinstance(cause, Event):
-        return ()
-    data = cause.data
-    if isinstance(data, WorkersExited):
-        return _after_exit(state, data)
-    if isinstance(data, (TrialStopped, AllocationReleased)):
-        return _finish_if_over(state, data.trial_id)
-    return ()
+    if isinstance(cause, Event):
+        return EVENTS.get(type(cause.data), nothing)(state, cause.data)
+    return COMMANDS.get(type(cause), nothing)(state, cause)
 
 
-def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
+def record(state: State, command: RecordReport) -> Sequence[EventData]:
+    """The report as an event, or why it is none."""
+    report = command.report
     refusal = _refusal(state, report)
     if refusal:
         return [
@@ -69,30 +67,7 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
                 trial_id=report.trial_id, allocation_id=report.allocation_id, report=report.kind, reason=refusal.reason()
             ),
         ]
-    experiment = state.experiments[experiment_of(report.trial_id)]
-    trial = experiment.trials[report.trial_id]
-    if isinstance(report, ValidationReport):
-        return _validation(experiment, trial, report)
-    if isinstance(report, CheckpointReport):
-        return _checkpoint(experiment, trial, report)
-    if isinstance(report, DamageReport):
-        return [CheckpointDamaged(**report.model_dump(exclude={"kind"}))]
-    if isinstance(report, (EnvironmentReport, DataReport)):
-        return [_record(experiment, report)]
-    if isinstance(report, LogMatchReport):
-        return [LogMatched(**report.model_dump(exclude={"kind"}))]
-    if isinstance(report, NoticeReport):
-        return [NoticeReported(**report.model_dump(exclude={"kind"}))]
-    if isinstance(report, StragglerReport):
-        return [StragglerNoticed(**report.model_dump(exclude={"kind"}))]
-    if isinstance(report, TrainingEndedReport):
-        return [] if trial.ended else [TrainingEnded(**report.model_dump(exclude={"kind"}))]
-    # Compared within the run: one that went on from a checkpoint begins below what the trial had reached.
-    if report.batches <= trial.run_batches:
-        return ()
-    return [
-        TrialProgressed(trial_id=trial.trial_id, allocation_id=report.allocation_id, batches=report.batches, length=report.length)
-    ]
+    return REPORTS[type(report)](state.experiments[experiment_of(report.trial_id)], report)
 
 
 def _refusal(state: State, report: TrackerReport) -> Numbers | None:
@@ -109,22 +84,36 @@ def _refusal(state: State, report: TrackerReport) -> Numbers | None:
     return None
 
 
-def _record(experiment: Experiment, report: EnvironmentReport | DataReport) -> EnvironmentRecorded | DataRecorded:
+def _fields(report: TrackerReport) -> dict[str, Any]:
+    """Of an event that says what its report says."""
+    return report.model_dump(exclude={"kind"})
+
+
+def _environment(experiment: Experiment, report: EnvironmentReport) -> Sequence[EventData]:
     """Each start is recorded; an environment is written out once per experiment, as it is the same for most of its runs."""
-    trial_id, allocation_id = report.trial_id, report.allocation_id
-    if isinstance(report, DataReport):
-        return DataRecorded(trial_id=trial_id, allocation_id=allocation_id, data=report.data, changed_from=report.changed_from)
     name = report.environment.digest()
     known = name in experiment.environments
-    return EnvironmentRecorded(
-        trial_id=trial_id,
-        allocation_id=allocation_id,
-        environment_hash=name,
-        environment=None if known else report.environment,
-    )
+    return [
+        EnvironmentRecorded(
+            trial_id=report.trial_id,
+            allocation_id=report.allocation_id,
+            environment_hash=name,
+            environment=None if known else report.environment,
+        )
+    ]
 
 
-def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) -> Sequence[EventData]:
+def _ended(experiment: Experiment, report: TrainingEndedReport) -> Sequence[EventData]:
+    return [] if experiment.trials[report.trial_id].ended else [TrainingEnded(**_fields(report))]
+
+
+def _progress(experiment: Experiment, report: ProgressReport) -> Sequence[EventData]:
+    # Compared within the run: one that went on from a checkpoint begins below what the trial had reached.
+    return [] if report.batches <= experiment.trials[report.trial_id].run_batches else [TrialProgressed(**_fields(report))]
+
+
+def _validation(experiment: Experiment, report: ValidationReport) -> Sequence[EventData]:
+    trial = experiment.trials[report.trial_id]
     # A run that went on from a checkpoint repeats validations; the first result stays.
     if report.batches in trial.validations:
         return ()
@@ -140,7 +129,8 @@ def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) 
     return [recorded, *_deletions(expendable(experiment, after))]
 
 
-def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) -> Sequence[EventData]:
+def _checkpoint(experiment: Experiment, report: CheckpointReport) -> Sequence[EventData]:
+    trial = experiment.trials[report.trial_id]
     if report.checkpoint_id in trial.kept or report.checkpoint_id in trial.deleted:
         return ()
     recorded = CheckpointSaved(
@@ -168,7 +158,7 @@ def _deletions(items: Expendable) -> list[EventData]:
     ]
 
 
-def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
+def after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     """Called with the exit folded in."""
     experiment = state.experiment(experiment_of(data.trial_id))
     trial = experiment.trials.get(data.trial_id) if experiment else None
@@ -191,19 +181,37 @@ def _failed(trial: Trial, data: WorkersExited, error: str, *, final: bool) -> Tr
     )
 
 
-def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
-    experiment = state.experiment(experiment_of(trial_id))
-    trial = experiment.trials.get(trial_id) if experiment else None
+def finish_if_over(state: State, data: TrialStopped | AllocationReleased) -> Sequence[EventData]:
+    experiment = state.experiment(experiment_of(data.trial_id))
+    trial = experiment.trials.get(data.trial_id) if experiment else None
     if experiment is None or trial is None or not trial.stopped or trial.allocation_id is not None:
         return ()
     gone = expendable_at_end(experiment, trial)
     latest = next((item for item in reversed(trial.checkpoints) if item.checkpoint_id not in trial.damaged), None)
     kept = latest is not None and all(checkpoint_id != latest.checkpoint_id for _, checkpoint_id, _ in gone)
     finished = TrialFinished(
-        trial_id=trial_id,
+        trial_id=trial.trial_id,
         batches=trial.batches,
         length=trial.length,
         checkpoint_id=latest.checkpoint_id if latest is not None and kept else None,
     )
     # TrialFinished is last: its fold forgets the trial, in which the deletions are folded.
     return [*_deletions(gone), *_deletions(freed_by(experiment, trial)), finished]
+
+
+COMMANDS = decisions(record)
+EVENTS = decisions(after_exit, finish_if_over, parameter="data")
+"""Called with the event folded in."""
+REPORTS: Mapping[type[TrackerReport], Callable[[Experiment, Any], Sequence[EventData]]] = {
+    CheckpointReport: _checkpoint,
+    DamageReport: lambda _, report: [CheckpointDamaged(**_fields(report))],
+    DataReport: lambda _, report: [DataRecorded(**_fields(report))],
+    EnvironmentReport: _environment,
+    LogMatchReport: lambda _, report: [LogMatched(**_fields(report))],
+    NoticeReport: lambda _, report: [NoticeReported(**_fields(report))],
+    ProgressReport: _progress,
+    StragglerReport: lambda _, report: [StragglerNoticed(**_fields(report))],
+    TrainingEndedReport: _ended,
+    ValidationReport: _validation,
+}
+"""A report of a current allocation -> the events that follow from it, in an experiment that is known."""

@@ -21,7 +21,12 @@ def pause(state: Any, command: Pause) -> Sequence[EventData]:
     return []
 
 
-def either(state: Any, command: Pause | int) -> Sequence[EventData]:
+@dataclass(frozen=True)
+class Resume:
+    pass
+
+
+def either(state: Any, data: Pause | Resume) -> Sequence[EventData]:
     return []
 
 
@@ -33,9 +38,13 @@ def test_a_command_is_found_by_its_class() -> None:
     assert decisions(pause) == {Pause: pause}
 
 
+def test_a_function_may_decide_on_several_classes() -> None:
+    assert decisions(either, parameter="data") == {Pause: either, Resume: either}
+
+
 @pytest.mark.parametrize("function", [either, neither])
 def test_a_function_that_names_no_command_is_refused(function: Any) -> None:
-    with pytest.raises(TypeError, match=f"{function.__name__} has no parameter `command` of one class"):
+    with pytest.raises(TypeError, match=f"{function.__name__} has no parameter `command` of a class"):
         decisions(function)
 
 

@@ -1,32 +1,40 @@
-"""Tables of decisions, read from the functions that decide: a command is named once, where it is decided on."""
+"""Tables of decisions, read from the functions that decide: what is decided on is named once, where it is decided."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 
 from tenuto.schemas.events import EventData
 
-Decide = Callable[[Any, Any], Sequence[EventData]]
-"""`decide(state, command)`. Raises Refused."""
+Decide = Callable[..., Sequence[EventData]]
+"""`decide(state, cause)`, and in a table of events where one of them needs it `decide(state, data, time_us)`. On a command it may
+raise Refused."""
 Decisions = Mapping[type, Decide]
-"""Command -> what decides on it."""
+"""Class of a cause (a command, a report, the data of an event) -> what decides on it."""
 
 
-def decisions(*functions: Decide) -> Decisions:
-    """By the class that each function's parameter `command` is annotated with. Raises TypeError for one without such a class, and
-    for two functions of one command."""
+def decisions(*functions: Decide, parameter: str = "command") -> Decisions:
+    """By the class, or each class of a union, that the function's `parameter` is annotated with. Raises TypeError for one without
+    such a class, and for two functions of one class."""
     table: dict[type, Decide] = {}
     for function in functions:
-        kind = get_type_hints(function).get("command")
-        if not isinstance(kind, type):
-            raise TypeError(f"{function.__qualname__} has no parameter `command` of one class")
-        table = joined(table, {kind: function})
+        found = get_type_hints(function).get(parameter)
+        kinds = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
+        if not all(isinstance(kind, type) for kind in kinds):
+            raise TypeError(f"{function.__qualname__} has no parameter `{parameter}` of a class")
+        table = joined(table, dict.fromkeys(kinds, function))
     return table
 
 
+def nothing(*_: object) -> Sequence[EventData]:
+    """The decision on what a table does not name."""
+    return ()
+
+
 def joined(*tables: Decisions) -> dict[type, Decide]:
-    """Raises TypeError for a command that two tables name."""
+    """Raises TypeError for a class that two tables name."""
     found: dict[type, Decide] = {}
     for table in tables:
         if twice := [kind.__name__ for kind in table if kind in found]:

@@ -34,8 +34,8 @@ def on_tick(state: State, command: TickNodes) -> list[EventData]:
     return course.decided
 
 
-def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseRequested, now_us: int) -> list[EventData]:
-    course = Course(state, now_us)
+def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseRequested, time_us: int) -> list[EventData]:
+    course = Course(state, time_us)
     if isinstance(data, NodeReleaseRequested):
         releases.given_back(course, data.node_id, drain=data.drain)
     elif data.pool in state.pools:
