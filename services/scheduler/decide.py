@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tenuto.kernel.core import Command, Refused
+from tenuto.kernel.decisions import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
@@ -55,43 +56,56 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
 def _decided(state: State, cause: Event | Command, policy: Policy | None) -> Sequence[EventData]:
     if not isinstance(cause, Event):
         raise Refused("The scheduler takes no commands; it follows the log.", "invalid")
-    if cause.type not in FOLDS.consumes:
+    return EVENTS.get(type(cause.data), nothing)(state, cause.data, cause.time_us, policy)
+
+
+def saved(state: State, data: CheckpointSaved, time_us: int, policy: Policy | None) -> Sequence[EventData]:
+    """It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow. It comes also
+    while nothing else happens for hours, so it is when turns begin."""
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None:
         return ()
-    data, now_us = cause.data, cause.time_us
-    if isinstance(data, CheckpointSaved):
-        # It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow. It comes
-        # also while nothing else happens for hours, so it is when turns begin.
-        allocation = state.allocations.get(data.allocation_id)
-        if allocation is None:
-            return ()
-        elastic = state.experiments[allocation.experiment_id].elastic
-        pool = state.pools.get(allocation.pool)
-        due = pool is not None and any_due(pool, now_us) and policy_of(state, pool.name).name == "fair_share"
-        return _planned(state, [allocation.pool], policy, now_us) if elastic or due else ()
-    if isinstance(data, AgentData | ClusterRequest | NodeData):
-        # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.
-        evicted = _evicted(state, data)
-        for draft in evicted:
-            state = apply(state, draft, now_us)
-        return [*evicted, *_planned(state, sorted(state.pools), policy, now_us)]
+    elastic = state.experiments[allocation.experiment_id].elastic
+    pool = state.pools.get(allocation.pool)
+    due = pool is not None and any_due(pool, time_us) and policy_of(state, pool.name).name == "fair_share"
+    return _planned(state, [allocation.pool], policy, time_us) if elastic or due else ()
+
+
+def changed(
+    state: State, data: AgentData | ClusterRequest | NodeData, time_us: int, policy: Policy | None
+) -> Sequence[EventData]:
+    """An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned."""
+    evicted = _evicted(state, data)
+    for draft in evicted:
+        state = apply(state, draft, time_us)
+    return [*evicted, *_planned(state, sorted(state.pools), policy, time_us)]
+
+
+def moved_on(
+    state: State,
+    data: Request | Search | WorkersExited | RestartPauseEnded | TrialData,
+    time_us: int,
+    policy: Policy | None,
+) -> Sequence[EventData]:
+    """Something has happened to an experiment or a trial."""
     experiment_id = _experiment_of(data)
     experiment = state.experiments.get(experiment_id)
     if experiment is None:
         # It ended and is forgotten. What it held back may go on now, in whichever pool that was; ends are rare.
-        return _planned(state, sorted(state.pools), policy, now_us)
+        return _planned(state, sorted(state.pools), policy, time_us)
     if isinstance(data, TrialRequested) and _waits_already(state, experiment):
         return ()
     pools = {experiment.pool, *_pools_of_slots(state, data)}
     if state.shares or isinstance(data, ExperimentPoolChanged):
         pools.update(sorted(state.pools))  # A quota holds in all pools.
-    drafts = _released(state, data, now_us)
+    drafts = _released(state, data, time_us)
     # Each step must see what the one before it gave back: releases, then corrections, then plans.
     for draft in drafts:
-        state = apply(state, draft, now_us)
+        state = apply(state, draft, time_us)
     corrections = _corrections(state, state.experiments.get(experiment_id))
     for draft in corrections:
-        state = apply(state, draft, now_us)
-    return [*drafts, *corrections, *_planned(state, sorted(pools), policy, now_us)]
+        state = apply(state, draft, time_us)
+    return [*drafts, *corrections, *_planned(state, sorted(pools), policy, time_us)]
 
 
 def _waits_already(state: State, experiment: Experiment) -> bool:
@@ -289,3 +303,12 @@ def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventDa
 
 def _over_limit(experiment: Experiment, slots: int) -> bool:
     return experiment.max_slots is not None and slots > experiment.max_slots
+
+
+_BASES = decisions(saved, changed, moved_on, parameter="data")
+EVENTS = {
+    kind: next(_BASES[base] for base in kind.__mro__ if base in _BASES)
+    for kind in sorted(FOLDS.kinds, key=lambda kind: kind.TYPE)
+    if kind.TYPE in FOLDS.consumes
+}
+"""Called with the event folded in. An event is decided on by the function of its nearest base."""
