@@ -91,8 +91,12 @@ up: install
 down: install
 	$(BIN)/tenuto down
 
+# Writes the reference, then builds the site into build/site; a link that leads nowhere is an error.
 docs: install
 	$(BIN)/python docs/generate.py
+	$(PIP_INSTALL) -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html -d build/site-cache . build/site
+	@echo 'The site is in build/site: open build/site/README.html.'
 
 # A table of all figures at the end; one that fails does not keep the others from running. With SMALL=1 it only shows that all run.
 bench: export BENCH_FIGURES := $(CURDIR)/$(VENV)/bench-figures.jsonl

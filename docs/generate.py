@@ -5,6 +5,7 @@ events.schema.json             JSON Schema of every event's payload, by type
 openapi.json                   OpenAPI document of the REST door
 asyncapi.json                  AsyncAPI 3 document of every subject, made by FastStream from the same models
 settings.md, experiment-config.md  every setting and every configuration field, with its default and meaning
+python.md                      what users import, with its docstrings
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from config_page import config_page, config_schema, documented_fields, table
 from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 from pydantic import create_model
+from python_page import python_page
 
 from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.schemas import assignments, reports
@@ -177,6 +179,7 @@ DOCUMENTS: dict[str, Callable[[], dict[str, Any] | str]] = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
     "experiment-config.md": config_page,
+    "python.md": python_page,
 }
 
 

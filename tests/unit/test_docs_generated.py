@@ -28,6 +28,7 @@ DOCUMENTS = [
     "settings.md",
     "metrics.md",
     "experiment-config.md",
+    "python.md",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,23 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+@cache
+def anchors(page: Path) -> set[str]:
+    """Names under which a code host and the site know the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w\- ]", "", line.strip().lower()).replace(" ", "-") for line in headings}
+
+
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(guide: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", guide.read_text()):
-        if "://" not in target:
-            assert (guide.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", guide.read_text()):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path = guide.parent / target if target else guide
+        assert path.exists(), target
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path.resolve()), f"{target}#{anchor}"
 
 
 def test_the_commands_of_the_readme_exist() -> None:
