@@ -42,8 +42,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tenuto.kernel.clock import SystemClock
-from tenuto.workers.harness.agent_client import AgentClient
-from tenuto.workers.harness.directives import Directive, DirectiveBox
+from tenuto.workers.connection.agent_client import AgentClient
+from tenuto.workers.connection.directives import Directive, DirectiveBox
 from tenuto.workers.harness.reporter import Reporter
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.schemas.config.experiment import Distributed
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.batch_sizes import refuse_batch_rules
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.workers.harness.directives import Directive
-from tenuto.workers.harness.gang import GangBox, lost_others
+from tenuto.workers.connection.directives import Directive
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
+from tenuto.workers.launch.gang import GangBox, lost_others
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, Progress, ProgressFile, ProgressWriter
 from tenuto.workers.launch.watching import HUNG_LOOKS, Ages, Watch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer

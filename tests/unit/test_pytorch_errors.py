@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import describe
+from tenuto.workers.errors import describe
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import PyTorchTrial
 from tenuto.workers.pytorch.batch_words import naming_batch, words

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tenuto.workers.harness.errors import UserError, describe, will_repeat
+from tenuto.workers.errors import UserError, describe, will_repeat
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from tenuto.workers.pytorch.callbacks import PyTorchCallback as Base

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tenuto.pytorch
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer, load_model_state, state
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, batch_length

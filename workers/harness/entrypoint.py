@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness.trainer import TrialBase
 
 NAMES_SHOWN_MAX = 10

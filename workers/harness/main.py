@@ -24,20 +24,20 @@ from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
+from tenuto.workers.connection.agent_client import AgentClient, Welcome
+from tenuto.workers.connection.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.determined import naming
 from tenuto.workers.endings import Ending
+from tenuto.workers.errors import InvalidHyperparameters, describe, will_repeat
 from tenuto.workers.harness import notifier
-from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.class_training import train_class
-from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
-from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
-from tenuto.workers.harness.gang import Gang, lost_others
 from tenuto.workers.harness.notifier import Notifier
 from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.training import say
+from tenuto.workers.launch.gang import Gang, lost_others
 from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
 

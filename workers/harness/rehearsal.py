@@ -46,7 +46,7 @@ def _network() -> None:
 
     from tenuto.kernel.clock import SystemClock
     from tenuto.schemas.wire import worker_pb2 as pb
-    from tenuto.workers.harness.agent_client import AgentClient
+    from tenuto.workers.connection.agent_client import AgentClient
 
     client = AgentClient(f"unix:/nonexistent/{os.getpid()}", "", "", 0, SystemClock())
     with contextlib.suppress(grpc.RpcError):

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from tenuto.workers.harness.after_import import Action, after_import
-from tenuto.workers.harness.gang import Gang
 from tenuto.workers.harness.training import say
+from tenuto.workers.launch.gang import Gang
 from tenuto.workers.launch.progress import ProgressWriter
 
 HOROVOD_MODULES = ("mpi_ops", "optimizer", "functions", "sync_batch_norm")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.schemas.assignments import Assignment
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.errors import UserError
+from tenuto.workers.launch.gang import Gang
 
 
 @dataclass(frozen=True)

@@ -252,13 +252,17 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, True)
             os.execvpe(command[0], command, variables)
+    from tenuto.workers.harness.main import main as work
+
     if job.get("gang"):
         from tenuto.workers.launch.supervisor import main as supervise
 
-        _wait_go(link)
-        supervise(warm=True)
-    from tenuto.workers.harness.main import main as work
+        def rank() -> NoReturn:
+            _fresh_randomness()
+            work()
 
+        _wait_go(link)
+        supervise(rank)
     work(lambda: _wait_go(link))
 
 

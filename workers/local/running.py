@@ -18,9 +18,9 @@ from tenuto.workers.core_api.local_session import SCRIPT_ENDS, lock, open_record
 from tenuto.workers.core_api.script import run_script
 from tenuto.workers.core_api.session import Session, say, set_current
 from tenuto.workers.determined import naming
+from tenuto.workers.errors import InvalidHyperparameters, describe
 from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
-from tenuto.workers.harness.errors import InvalidHyperparameters, describe
 from tenuto.workers.harness.schedule import Shorten
 from tenuto.workers.harness.trainer import Trainer, TrialBase
 from tenuto.workers.local.terminal import Terminal

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tenuto.workers.connection.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
 from tenuto.workers.endings import Ending
-from tenuto.workers.harness.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
 from tenuto.workers.launch.layout import CHANNEL_VARIABLE, PROGRESS_VARIABLE
 from tenuto.workers.launch.messages import LineReader, Message, encode
 from tenuto.workers.launch.progress import ProgressFile, ProgressWriter
