@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tenuto.kernel import plugins
 from tenuto.schemas.config.environment import AllowedMount, Environment, Mount
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config
@@ -269,6 +273,11 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not {"torch", "tensorflow", "keras"} & {item.name for item in libraries.iterdir()}
     assert (path / "own/tenuto/workers/harness/main.py").is_file()
     assert not (path / "own/tenuto/services").exists()
+    program = "from tenuto.workers.harness.frameworks import every, problems; print(*every(), *problems())"
+    asked = [sys.executable, "-S", "-c", program]
+    libraries_path = os.pathsep.join((str(path / "own"), str(libraries)))
+    done = subprocess.run(asked, env={"PYTHONPATH": libraries_path}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [*plugins.names("tenuto.frameworks")]
     monkeypatch.setattr(boot, "HOME", str(path))
     assert boot.unusable({"image": "x"}) is None
     (path / "needed.json").write_text('{"pydantic": "99.1"}')

@@ -118,7 +118,7 @@ class Trainer(ABC):
 
     def load_weights(self, directory: Path) -> None:
         """Loads only the weights of another trial's checkpoint. Raises UserError if they do not fit."""
-        raise UserError("searcher.source_checkpoint is for PyTorch and Keras trials; load the weights in your own code instead.")
+        raise UserError("searcher.source_checkpoint is not for this framework; load the weights in your own code instead.")
 
     @abstractmethod
     def close(self) -> None:
