@@ -76,6 +76,9 @@ class Framework:
     strategies: frozenset[str] = frozenset()
     """Values of distributed.strategy whose ranks `connect` prepares."""
 
+    lost_errors: frozenset[str] = frozenset()
+    """Names of the errors by which the library says that another rank is gone."""
+
     def enter(self, assignment: Assignment, gang: Gang | None) -> None:
         """Called before any of the user's code is loaded, whatever framework it uses."""
 

@@ -23,6 +23,8 @@ NONE = "none"
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
 """Most bytes read of a model directory: code is smaller, and more need not be known."""
+LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
+"""Words of a RuntimeError of the libraries below all frameworks (Gloo, NCCL) about a rank that is gone."""
 _COMMON: tuple[str, ...] = ("tenuto.workers.harness.main", "tenuto.workers.launch.supervisor")
 
 
@@ -58,6 +60,18 @@ def connect(gang: Gang, strategy: str) -> None:
     for framework in every().values():
         if strategy in framework.strategies:
             framework.connect(gang)
+
+
+def lost_others(error: BaseException | None) -> bool:
+    """True for an error of the communication between ranks: another rank is gone, and its own end has the cause."""
+    names = {name for framework in every().values() for name in framework.lost_errors}
+    while error is not None:
+        if type(error).__name__ in names:
+            return True
+        if type(error) is RuntimeError and any(words in str(error) for words in LOST_WORDS):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def preloaded(environment: Mapping[str, str]) -> tuple[str, ...]:

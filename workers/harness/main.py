@@ -36,7 +36,7 @@ from tenuto.workers.harness.notifier import Notifier
 from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.training import say
-from tenuto.workers.launch.gang import Gang, lost_others
+from tenuto.workers.launch.gang import Gang
 from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
 
@@ -117,7 +117,7 @@ def _tell(ending: Ending, client: AgentClient, gang: Gang | None) -> None:
 
 
 def _failure(error: BaseException, gang: Gang | None, environment: WorkerEnvironment, context_directory: Path) -> Ending:
-    if gang is not None and lost_others(error):
+    if gang is not None and frameworks.lost_others(error):
         say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
         return "followed"
     _write_error(environment.error_file, describe(error, context_directory))
@@ -141,12 +141,12 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     reporter: Reports = Reporter(client, welcome.last_sequence) if leads else NoReports()
     if box.current.leave:
         return box.current.action  # nothing was trained here, so there is nothing to save
-    enter_context(welcome.context_directory)
     tell = say if leads else _unsaid
     for sentence in frameworks.problems():
         tell(sentence)
     for framework in frameworks.every().values():
         framework.enter(assignment, gang)
+    enter_context(welcome.context_directory)  # after the frameworks were found: what a user's directory declares is none
     if gang is not None:
         gang.on_straggler = _tells_stragglers(assignment, gang, reporter)
     recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))

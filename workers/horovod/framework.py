@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 class Horovod(Framework):
+    lost_errors = frozenset({"HorovodInternalError"})
     strategies = frozenset({"horovod"})
 
     def connect(self, gang: Gang) -> None:

@@ -142,21 +142,6 @@ class Gang:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-_LOST = ("DistBackendError", "DistNetworkError", "DistStoreError", "HorovodInternalError")
-_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
-
-
-def lost_others(error: BaseException | None) -> bool:
-    """True for an error of the communication between ranks: another rank is gone, and its own end has the cause."""
-    while error is not None:
-        if type(error).__name__ in _LOST:
-            return True
-        if type(error) is RuntimeError and any(words in str(error) for words in _LOST_WORDS):
-            return True
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return False
-
-
 class GangBox(DirectiveBox):
     """The directive that all ranks have agreed on: it changes at the same boundary on each. A boundary is a call of `differs`,
     which all ranks must make equally often.

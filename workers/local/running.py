@@ -83,10 +83,10 @@ class Foreground:
             say(f"hyperparameters {values}, experiment_seed {self.description.seed}")
             for sentence in differences(self.description.config):
                 say(sentence)
-            if model_directory is not None:
-                enter_context(model_directory)
             for framework in frameworks.every().values():
                 framework.enter(session.assignment, None)
+            if model_directory is not None:
+                enter_context(model_directory)
             entrypoint = self.description.config.entrypoint
             script = script_of(entrypoint)
             if trial_class is None and script is not None:

@@ -21,6 +21,7 @@ class PyTorch(Framework):
     usual = True
     preloads_if_there = ("torch.profiler._cupti_monitor", "torch.utils.serialization.config")
     library = "torch"
+    lost_errors = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
     trial_class = "tenuto.pytorch.PyTorchTrial"
 
     def preloads(self, environment: Mapping[str, str]) -> tuple[str, ...]:
