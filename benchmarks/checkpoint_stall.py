@@ -32,12 +32,12 @@ from figures import figure, parse
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.snapshots import Copier
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 

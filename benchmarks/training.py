@@ -42,12 +42,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tenuto.kernel.clock import SystemClock
-from tenuto.workers.harness.agent_client import AgentClient
-from tenuto.workers.harness.directives import Directive, DirectiveBox
+from tenuto.pytorch import PyTorchCallback, PyTorchTrial, PyTorchTrialContext
+from tenuto.workers.connection.agent_client import AgentClient
+from tenuto.workers.connection.directives import Directive, DirectiveBox
 from tenuto.workers.harness.reporter import Reporter
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop
-from tenuto.workers.pytorch import PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 
 ROOT = Path(__file__).resolve().parents[1]

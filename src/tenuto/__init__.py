@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tenuto.local import LocalRun, run_local
     from tenuto.searching import run_search
     from tenuto.workers.core_api import Operation, Run, init
-    from tenuto.workers.harness.errors import InvalidHyperparameters
+    from tenuto.workers.errors import InvalidHyperparameters
     from tenuto.workers.record.recorder import data
 
 __all__ = [
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> object:
 
         return run_search
     if name == "InvalidHyperparameters":
-        from tenuto.workers.harness.errors import InvalidHyperparameters
+        from tenuto.workers.errors import InvalidHyperparameters
 
         return InvalidHyperparameters
     if name == "data":

@@ -46,7 +46,7 @@ class LocalRun:
         """Writes the files of its latest checkpoint into a new directory, and returns that. Raises UserError."""
         from tenuto.kernel.storage import checkpoints
         from tenuto.workers.core_api.local_record import checkpoints_of, store_of
-        from tenuto.workers.harness.errors import UserError
+        from tenuto.workers.errors import UserError
 
         stored = checkpoints_of(self.directory)
         if not stored:
@@ -77,7 +77,7 @@ def run_local(
     """
     from tenuto.workers.core_api.local import new_directory
     from tenuto.workers.core_api.session import current
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
     from tenuto.workers.local.running import Foreground
 
     session = current()
@@ -115,7 +115,7 @@ def begin(
     from tenuto.workers.core_api.local import seed_of
     from tenuto.workers.core_api.local_record import RUN_FILE, RunDescription, read_run
     from tenuto.workers.core_api.local_session import lock
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     if (directory / RUN_FILE).exists():
         known = read_run(directory)
@@ -159,7 +159,7 @@ def _first(config: ExperimentConfig, seed: int) -> tuple[dict[str, Any], int]:
     """Hyperparameters and seed of the first trial. Raises UserError."""
     from tenuto.services.searcher.adapters.samplers import SamplerMissing
     from tenuto.services.searcher.simulation.first import NoFirstTrial, first_trial
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     try:
         requested = first_trial(config, seed)
@@ -175,7 +175,7 @@ def _config_of(
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
     from tenuto.workers.core_api.local import read_config
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     if not isinstance(config, Mapping):
         path = Path(config)

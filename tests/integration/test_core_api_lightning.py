@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
 from tests.support import real_parts
 from tests.support.agent_stand_in import WorkerBench, begins_with_weights

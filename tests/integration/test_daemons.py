@@ -152,7 +152,7 @@ async def test_they_end_though_the_agent_was_killed_meanwhile(trial: Trial, endi
 @pytest.mark.parametrize("killed", [False, True])
 async def test_they_end_with_a_warm_worker(trial: Trial, killed: bool) -> None:
     """Its leader is forked from a process that has imported what trials need."""
-    zygote = Zygote({**os.environ, FRAMEWORK_VARIABLE: "torch"}, trial.directory / "log")
+    zygote = Zygote({**os.environ, FRAMEWORK_VARIABLE: "pytorch"}, trial.directory / "log")
     assert await zygote.ready()
     files = RunFiles(trial.directory)
     job = Job(

@@ -22,7 +22,7 @@ from tenuto.client.errors import ClientError
 from tenuto.schemas.reports import EnvironmentReport, MetricsReport, ValidationReport
 from tenuto.workers.core_api.local_record import RunDescription, checkpoints_of, read_lines, read_run
 from tenuto.workers.core_api.session import current
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tests.integration.test_exact_resume import assert_equal
 
 ROOT = Path(__file__).parents[2]

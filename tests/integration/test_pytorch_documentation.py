@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 import tenuto.pytorch
+from tenuto.pytorch import PyTorchCallback, PyTorchTrial, PyTorchTrialContext, load_model_state
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.experiment import Optimizations
 from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
-from tenuto.workers.pytorch import PyTorchCallback, PyTorchTrial, PyTorchTrialContext, load_model_state
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.checkpoint_reports import stored_files
 

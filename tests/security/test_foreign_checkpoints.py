@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch import checkpoint, state
 
 

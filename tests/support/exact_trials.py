@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 
 RECORDS, BATCH = 22, 4

@@ -27,7 +27,7 @@ READY_SECONDS_MAX = 240.0
 KERAS = {"tensorflow": ("tensorflow",), "torch": ("keras",)}
 """Modules for trials of Keras, by its back end, which is fixed when it is imported. TensorFlow imports Keras by itself. Either
 import costs a process 7 to 12 seconds of processor time, so tests of the same back end share a file."""
-FRAMEWORKS = {KERAS["tensorflow"]: "tensorflow", KERAS["torch"]: "keras on torch"}
+FRAMEWORKS = dict.fromkeys(KERAS.values(), "keras")
 """What an agent's warm process is for that has imported these; all others are for PyTorch. TensorFlow's lacks torch, which costs
 four seconds more."""
 PROGRAM_VARIABLE = "TEST_PROGRAM"
@@ -35,8 +35,9 @@ PROGRAM_VARIABLE = "TEST_PROGRAM"
 FORKED_ENDS = Path(__file__).with_name("forked_ends.py")
 _MORE_MODULES = f"""
 import json, os, runpy, sys
-from tenuto.workers.harness import main, zygote
+from tenuto.workers.harness import frameworks, main, zygote
 
+usual, more = frameworks.preloaded, tuple(sys.argv.pop().split(","))
 trial, ends = main.main, runpy.run_path({str(FORKED_ENDS)!r})
 
 def program(wait_go=None):
@@ -48,7 +49,7 @@ def program(wait_go=None):
     ends["leave"](ends["to_its_end"](lambda: runpy.run_path(sys.argv[0], run_name="__main__")))
 
 main.main = program
-zygote.PRELOADED += tuple(sys.argv.pop().split(","))
+frameworks.preloaded = lambda environment: (*usual(environment), *more)
 zygote.main()
 """
 

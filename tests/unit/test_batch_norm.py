@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.distributed.batch_norm import Link, synchronize
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from tenuto.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.schemas.config.experiment import Distributed
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.batch_sizes import refuse_batch_rules
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling, divided
 from tenuto.workers.pytorch.distributed.shards import Shard
 from tenuto.workers.pytorch.trainer import PyTorchTrainer

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.pytorch import Reducer
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import Reducer
 from tenuto.workers.pytorch.counting import records_of
 from tenuto.workers.pytorch.distributed.shards import Shard
 from tenuto.workers.pytorch.trainer import PyTorchTrainer

@@ -19,7 +19,7 @@ from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.checkpoints import writer as writer_module
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.writer import LEAVING_TRIES_MAX, TRIES_MAX, CheckpointWriter, Fill, Position
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tests.support.waiting import SECONDS_MAX
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tenuto.kernel import plugins
 from tenuto.schemas.config.environment import AllowedMount, Environment, Mount
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config
@@ -25,6 +29,7 @@ from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
 from tenuto.workers.agent.runtimes.docker.words import out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, RuntimeUnavailable
 from tenuto.workers.agent.secret_masks import NO_MASK
+from tests.support.example_plugins import importable
 from tests.support.scheduler_driver import Driver, joined, requested, short, submitted
 
 DIGEST = "sha256:" + "0" * 64
@@ -269,6 +274,7 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not {"torch", "tensorflow", "keras"} & {item.name for item in libraries.iterdir()}
     assert (path / "own/tenuto/workers/harness/main.py").is_file()
     assert not (path / "own/tenuto/services").exists()
+    assert frameworks_in(path) == [*plugins.names("tenuto.frameworks")]
     monkeypatch.setattr(boot, "HOME", str(path))
     assert boot.unusable({"image": "x"}) is None
     (path / "needed.json").write_text('{"pydantic": "99.1"}')
@@ -283,3 +289,31 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "but a trial needs CPython 4.0 or newer" in str(boot.unusable({"image": "x"}))
     packages.prune(tmp_path, ())
     assert not path.exists()
+
+
+def test_packages_of_others_with_plug_ins_of_workers_travel_to_containers(example_plugins: Path, tmp_path: Path) -> None:
+    with importable(example_plugins), fresh_packages():
+        path = packages.build(tmp_path)
+    with fresh_packages():
+        assert packages.build(tmp_path) != path, "a directory of its own: containers outlive what is installed here"
+    assert "arrays" in frameworks_in(path)
+
+
+@contextlib.contextmanager
+def fresh_packages() -> Iterator[None]:
+    """What is installed is read again, also afterwards."""
+    for cached in (packages._closure, packages._digest):
+        cached.cache_clear()
+    yield
+    for cached in (packages._closure, packages._digest):
+        cached.cache_clear()
+
+
+def frameworks_in(path: Path) -> list[str]:
+    """Names of the frameworks that a Python finds which has nothing but these directories."""
+    program = "from tenuto.workers.harness.frameworks import every, problems; print(*every(), *problems())"
+    places = os.pathsep.join((str(path / "own"), str(path / f"packages-{boot.platform_name()}")))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()

@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.kernel.storage.manifest import Manifest, Pack, StoredFile
 from tenuto.workers.core_api.shards import merged
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 def stored(path: str, content: int, blob: str | None = None, offset: int | None = None) -> StoredFile:

@@ -20,8 +20,8 @@ from tenuto.workers.determined.naming import INSTEAD
 from tenuto.workers.determined.pytorch.context import PyTorchTrialContext
 from tenuto.workers.determined.pytorch.schedulers import SteppedAsThere
 from tenuto.workers.determined.pytorch.units import NEVER
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.determined_names import UnknownName
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tests.support.determined import API, MODULES
 

@@ -9,7 +9,7 @@ from tenuto.cli.follow import _line
 from tenuto.cli.output import HEAD_CHARACTERS_MAX, cut
 from tenuto.cli.story import Story
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX
-from tenuto.workers.harness.errors import describe
+from tenuto.workers.errors import describe
 
 LONG = "model_def.py:3: ValueError: " + "x" * 100_000
 

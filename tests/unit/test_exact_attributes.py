@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader
 
+from tenuto.pytorch import PyTorchCallback, PyTorchTrialContext
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchCallback, PyTorchTrialContext
 from tenuto.workers.pytorch.state import USER_FILE
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tenuto.workers.user_state import values

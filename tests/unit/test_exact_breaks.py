@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.exactness import add_breaks
+from tenuto.workers.checkpoints.exactness import add_breaks
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.exactness import Exactness
 from tests.support.exact_trials import BATCH, EPOCH_BATCHES, RECORDS, Records, Small, assert_same, trained

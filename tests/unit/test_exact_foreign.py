@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from tenuto.workers.pytorch import PyTorchTrialContext
+from tenuto.pytorch import PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tests.support.exact_trials import INFO, Average, Training, trained, whole
 

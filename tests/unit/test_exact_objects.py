@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tenuto.workers.pytorch import PyTorchTrialContext
+from tenuto.pytorch import PyTorchTrialContext
 from tenuto.workers.user_state.attributes import Attributes
 from tenuto.workers.user_state.graph import OBJECTS_MAX
 from tests.support.exact_trials import Small, assert_same, trained

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
 
-from tenuto.workers.pytorch import LRScheduler, PyTorchTrialContext
+from tenuto.pytorch import LRScheduler, PyTorchTrialContext
 from tests.support.exact_trials import Average, Training, trained, whole
 
 END = 15

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from tenuto.workers.harness.errors import WillRepeat, describe
-from tenuto.workers.pytorch import LRScheduler, PyTorchTrialContext
+from tenuto.pytorch import LRScheduler, PyTorchTrialContext
+from tenuto.workers.errors import WillRepeat, describe
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tests.support.exact_trials import INFO, Small, assert_same, trained
 

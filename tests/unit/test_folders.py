@@ -8,10 +8,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TO_DIVIDE = {
-    "workers": {"checkpoints", "core_api", "determined", "harness", "horovod", "keras", "launch", "pytorch", "record"},
-}
-"""Folders that do not yet: none may join them, and those that no longer do are taken off."""
 
 
 def modules() -> dict[str, tuple[Path, bool]]:
@@ -68,8 +64,4 @@ def test_no_folders_import_each_other_both_ways() -> None:
     found = folders_beneath(modules())
     assert {"services.gateway", "workers", ""} <= found.keys()
     circles = {above: circle(graph) for above, graph in found.items()}
-    assert {above: names for above, names in circles.items() if names and above not in TO_DIVIDE} == {}
-    for above, members in TO_DIVIDE.items():
-        assert circles[above], f"{above} has no circle any more: take it off the list"
-        rest = {name: others - members for name, others in found[above].items() if name not in members}
-        assert circle(rest) == [], above
+    assert {above: names for above, names in circles.items() if names} == {}

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
+from tenuto.pytorch import LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from tenuto.workers.core_api import Checkpoints, Operation, Run
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.determined_names import UnknownName
 from tenuto.workers.keras.context import KerasTrialContext
 from tenuto.workers.keras.trial import KerasTrial
-from tenuto.workers.pytorch import LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from tenuto.workers.pytorch.checking import HOOKS_ELSEWHERE, elsewhere
 from tests.support.determined import API, CONFIG_FIELDS, MODULES
 from tests.unit.test_pytorch_trial import INFO, Linear

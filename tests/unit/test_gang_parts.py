@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.workers.harness.directives import Directive
-from tenuto.workers.harness.gang import GangBox, lost_others
+from tenuto.workers.connection.directives import Directive
+from tenuto.workers.harness.frameworks import lost_others
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
+from tenuto.workers.launch.gang import GangBox
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, Progress, ProgressFile, ProgressWriter
 from tenuto.workers.launch.watching import HUNG_LOOKS, Ages, Watch
@@ -242,6 +243,7 @@ def test_errors_of_the_communication_are_followers() -> None:
     wrapped = ValueError("bad")
     wrapped.__cause__ = gloo
     assert lost_others(wrapped)
+    assert lost_others(type("HorovodInternalError", (Exception,), {})())
     assert not lost_others(ValueError("Connection closed by peer"))
     assert not lost_others(RuntimeError("size mismatch"))
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.workers.connection.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX
-from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
-from tenuto.workers.harness.errors import UserError, describe
+from tenuto.workers.errors import UserError, describe
 from tenuto.workers.harness.schedule import Schedule
 
 periods = st.none() | st.integers(1, 50)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tenuto.workers.harness.errors import describe
+from tenuto.workers.errors import describe
 
 TRACING = """in user code:
 

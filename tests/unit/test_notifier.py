@@ -10,8 +10,8 @@ import pytest
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.reports import TRACKER_REPORT, NoticeReport
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import notifier
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.notifier import NOTICES_BURST_MAX, Notifier
 
 

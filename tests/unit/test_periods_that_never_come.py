@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from tenuto.pytorch import LRScheduler, PyTorchCallback, PyTorchTrialContext
 from tenuto.workers.core_api.validations import POSITIONS_MAX, Validations
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.harness.schedule import Schedule, ShortSchedule
-from tenuto.workers.pytorch import LRScheduler, PyTorchCallback, PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tests.support.exact_trials import BATCH, EPOCH_BATCHES, INFO, Small, never
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.pytorch import MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tests.unit.test_pytorch_trial import INFO, Linear
 

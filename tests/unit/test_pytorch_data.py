@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.python_random import PythonAside
 from tenuto.workers.pytorch.seeds import isolated_randomness, random_state, restore_random_state, seed_everything

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import describe
+from tenuto.pytorch import PyTorchTrial
+from tenuto.workers.errors import describe
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchTrial
 from tenuto.workers.pytorch.batch_words import naming_batch, words
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.pytorch import PyTorchTrialContext
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchTrialContext
 from tenuto.workers.pytorch.per_slot import with_whole_batches
 from tests.unit.test_pytorch_signatures import refusal, trial_with
 from tests.unit.test_pytorch_trial import INFO, Linear

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.config.experiment import Optimizations, Reproducibility
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import PyTorchTrial, PyTorchTrialContext, exactness
+from tenuto.workers.pytorch import exactness
 from tenuto.workers.pytorch.state import STATE_FILE, USER_FILE, is_plain
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tests.integration.test_exact_resume import assert_equal

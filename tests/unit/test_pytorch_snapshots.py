@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.snapshots import PIECE_BYTES, SMALL_BYTES_MAX, Buffers, Copier, Torn, copy_threads
 
 LARGE = PIECE_BYTES // 4 + 1000  # of 4 bytes: more than one piece

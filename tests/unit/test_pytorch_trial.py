@@ -15,9 +15,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tenuto.pytorch
-from tenuto.workers.harness.errors import UserError
+from tenuto.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer, load_model_state
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext, Reducer, load_model_state, state
+from tenuto.workers.pytorch import state
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, batch_length
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 

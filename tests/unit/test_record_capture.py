@@ -14,7 +14,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.record import EnvironmentRecord, KnownData
 from tenuto.schemas.reports import DataReport, EnvironmentReport
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.record import cache, environment, recorder
 from tenuto.workers.record.cache import DigestCache
 from tenuto.workers.record.fingerprint import fingerprint

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tenuto.workers.harness import rehearsal
+from tenuto.workers.pytorch.framework import FRAMEWORK, PyTorch
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ def test_a_torch_that_is_built_for_gpus_is_left_alone(
     monkeypatch.setattr(torch.version, built_for, "12.8", raising=False)
     asked: list[object] = []
     monkeypatch.setattr("tenuto.workers.record.environment.capture", lambda *models: asked.append(models))
-    for part in rehearsal.PARTS:
-        part() if part is not rehearsal._network else None
+    for part in FRAMEWORK.rehearsals():
+        part()
     assert not stepped
     assert not asked
 
@@ -67,7 +68,7 @@ def test_what_fails_in_it_is_not_heard_of(monkeypatch: pytest.MonkeyPatch) -> No
     def broken() -> None:
         raise RuntimeError("no driver")
 
-    monkeypatch.setattr(rehearsal, "PARTS", (broken,))
+    monkeypatch.setattr(PyTorch, "rehearsals", lambda framework: (broken,))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         rehearsal.rehearse(theirs)

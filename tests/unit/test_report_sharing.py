@@ -15,7 +15,7 @@ from tenuto.schemas.reports import TRACKER_REPORT, MetricPoint, MetricsReport, P
 from tenuto.workers.agent.database import open_database
 from tenuto.workers.agent.fair_turns import fair_shares, interleaved
 from tenuto.workers.agent.spool import NUMBERED_AHEAD_FIRST, NewReport, Spool
-from tenuto.workers.harness.agent_client import AgentClient, Outgoing
+from tenuto.workers.connection.agent_client import AgentClient, Outgoing
 from tenuto.workers.harness.reporter import CALL_BYTES_MAX, PENDING_REPORTS_MAX, POINTS_SHARED_MAX, Reporter
 
 OWNER = {"trial_id": "1-1", "allocation_id": "1-1-1"}

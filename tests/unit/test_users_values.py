@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import prune
 
-from tenuto.workers.pytorch import PyTorchTrialContext
+from tenuto.pytorch import PyTorchTrialContext
 from tenuto.workers.user_state.attributes import Attributes
 from tenuto.workers.user_state.marks import PLAIN_ITEMS_MIN, mark_of_plain
 from tests.support.exact_trials import INFO, Small, assert_same, trained

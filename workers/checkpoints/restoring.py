@@ -21,10 +21,10 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, Assignment, SourceCheckpoint
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import DamageReport
+from tenuto.workers.checkpoints.files import CheckpointDamaged
 from tenuto.workers.checkpoints.place import Place, Say
-from tenuto.workers.harness.checkpoint_files import CheckpointDamaged
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.errors import UserError
+from tenuto.workers.launch.gang import Gang
 
 RESTORE_TRIES_MAX = 10
 RESTORE_PAUSE_SECONDS_MAX = 30.0

@@ -20,10 +20,10 @@ from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import REPORT_BYTES_MAX, CheckpointReport
+from tenuto.workers.checkpoints.exactness import breaks_in
 from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place, Say
-from tenuto.workers.harness.errors import WillRepeat
-from tenuto.workers.harness.exactness import breaks_in
+from tenuto.workers.errors import WillRepeat
 
 Fill = Callable[[Path], None]
 """Function that writes the checkpoint's files into an empty directory. Raises OSError if the disk does not accept them."""

@@ -19,16 +19,16 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.reports import BREAK_CHARACTERS_MAX, BREAKS_MAX, CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
+from tenuto.workers.checkpoints.exactness import add_breaks, breaks_in
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.shards import ShardedSave
+from tenuto.workers.errors import UserError, mark_repeating, repeats_in_loading
 from tenuto.workers.harness import determined_names
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
-from tenuto.workers.harness.errors import UserError, mark_repeating, repeats_in_loading
-from tenuto.workers.harness.exactness import add_breaks, breaks_in
 
 METADATA_FILE = "tenuto_metadata.json"
 """File in each checkpoint of a script with the `metadata` that the script gave."""

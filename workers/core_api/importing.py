@@ -23,6 +23,7 @@ from tenuto.schemas.reports import (
     MetricsReport,
     ValidationReport,
 )
+from tenuto.workers.checkpoints.files import RECORD_FILE
 from tenuto.workers.core_api.checkpoints import METADATA_FILE, link_or_copy
 from tenuto.workers.core_api.local_record import (
     CODE_DIRECTORY,
@@ -37,8 +38,7 @@ from tenuto.workers.core_api.local_record import (
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session, current, say
 from tenuto.workers.core_api.start import init
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.record import recorder
 
 IMPORTED_LABEL = "imported"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 
 from tenuto.schemas.config import ExperimentConfig, Length, Unit
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.schedule import Schedule, Shorten
 
 

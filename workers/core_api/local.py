@@ -32,7 +32,7 @@ from tenuto.version import __version__
 from tenuto.workers.core_api.local_record import RUN_FILE, RunDescription, read_run
 from tenuto.workers.core_api.local_session import lock, open_record
 from tenuto.workers.core_api.session import Session, say
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.record.git import git_state
 
 CONFIG_FILE = "config.yaml"

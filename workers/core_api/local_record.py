@@ -31,9 +31,9 @@ from tenuto.schemas.reports import (
     TrainingEndedReport,
     ValidationReport,
 )
+from tenuto.workers.connection.directives import Directive, DirectiveBox
 from tenuto.workers.core_api.session import say
-from tenuto.workers.harness.directives import Directive, DirectiveBox
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"

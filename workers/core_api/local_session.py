@@ -18,6 +18,7 @@ from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.ids import allocation_id, location_of, trial_id
 from tenuto.schemas.record import KnownData
 from tenuto.schemas.reports import DataReport, EnvironmentReport
+from tenuto.workers.connection.directives import Directive, DirectiveBox
 from tenuto.workers.core_api.local_record import (
     CODE_DIRECTORY,
     RUN_FILE,
@@ -30,9 +31,8 @@ from tenuto.workers.core_api.local_record import (
     sweep,
 )
 from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import notifier
-from tenuto.workers.harness.directives import Directive, DirectiveBox
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.record import recorder
 from tenuto.workers.record.code import keep_sources
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tenuto.schemas import reports
 from tenuto.schemas.config import Unit
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
-from tenuto.workers.harness.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.operations import Operation, numbers_of
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.validations import Validations
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names, early_end, notifier
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 
 PROGRESS_SECONDS_MIN = 5.0

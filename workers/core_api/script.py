@@ -11,8 +11,8 @@ from pathlib import Path
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config.entrypoint import Script
 from tenuto.workers.core_api.session import Session, say, set_current
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.harness.early_end import ended_report
-from tenuto.workers.harness.errors import UserError, WillRepeat
 
 INIT_SECONDS_USUAL = 60.0
 """Time after which a script that has not called `tenuto.init()` is told that nothing of it is recorded: libraries and data are

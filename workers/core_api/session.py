@@ -13,10 +13,10 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.base import Model
-from tenuto.workers.harness.directives import DirectiveBox
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.connection.directives import DirectiveBox
 from tenuto.workers.harness.report_ids import Ids, ids_of
 from tenuto.workers.harness.schedule import Shorten
+from tenuto.workers.launch.gang import Gang
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api.run import Run

@@ -18,8 +18,8 @@ from tenuto.kernel.storage.manifest import MANIFEST_BYTES_MAX, Manifest, blob_ke
 from tenuto.kernel.storage.staging import Staged
 from tenuto.kernel.storage.store import Store, StoreError, read_bytes
 from tenuto.workers.checkpoints.writer import PartMissing
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.errors import UserError
+from tenuto.workers.launch.gang import Gang
 
 PATHS_NAMED_MAX = 3
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import current, set_current
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.record.recorder import record_environment
 
 

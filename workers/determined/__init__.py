@@ -8,8 +8,8 @@ from typing import Any
 from tenuto.version import __version__
 from tenuto.workers.determined.info import ClusterInfo, TrialInfo, get_cluster_info
 from tenuto.workers.determined.naming import PUBLIC
+from tenuto.workers.errors import InvalidHyperparameters
 from tenuto.workers.harness.determined_names import UnknownName
-from tenuto.workers.harness.errors import InvalidHyperparameters
 
 InvalidHP = InvalidHyperparameters
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"

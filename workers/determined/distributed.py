@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Self
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 Gathers = Callable[[Any], list[Any]]
 """Gives every rank's value to every rank, in the order of the ranks."""

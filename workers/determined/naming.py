@@ -12,8 +12,8 @@ from types import ModuleType
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.workers.determined import facts
-from tenuto.workers.harness.gang import Gang
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.launch.gang import Gang
 
 NAME, HERE = "determined", "tenuto.workers.determined"
 PUBLIC: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.experiment import Distributed
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class PerSlotBatchSize(int):

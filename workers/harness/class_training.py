@@ -8,12 +8,12 @@ from pathlib import Path
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Action, Assignment
-from tenuto.workers.harness.directives import AgentGone, DirectiveBox
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.connection.directives import AgentGone, DirectiveBox
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.schedule import Shorten
 from tenuto.workers.harness.trainer import Trainer, TrialBase, TrialInfo
 from tenuto.workers.harness.training import TrainingLoop
+from tenuto.workers.launch.gang import Gang
 from tenuto.workers.record import recorder
 from tenuto.workers.record.environment import models_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 _TENSORBOARD = (
     "there is none: numbers that are returned or reported are recorded; for anything else, make a SummaryWriter of your own"

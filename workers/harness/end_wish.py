@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tenuto.workers.harness.directives import Directive, DirectiveBox
-from tenuto.workers.harness.gang import Gang, GangBox
+from tenuto.workers.connection.directives import Directive, DirectiveBox
 from tenuto.workers.harness.trainer import Trainer
+from tenuto.workers.launch.gang import Gang, GangBox
 
 
 class EndWish:

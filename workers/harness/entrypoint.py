@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
+from tenuto.workers.harness.frameworks import every
 from tenuto.workers.harness.trainer import TrialBase
 
 NAMES_SHOWN_MAX = 10
@@ -44,7 +45,7 @@ def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase
             )
         value = getattr(value, part)
     if not _is_trial(value):
-        bases = "tenuto.pytorch.PyTorchTrial or tenuto.keras.KerasTrial"
+        bases = " or ".join(sorted(framework.trial_class for framework in every().values() if framework.trial_class))
         raise WillRepeat(f"entrypoint {entrypoint!r} is not a Trial class; derive it from {bases}.")
     trial_class: type[TrialBase] = value
     missing = sorted(getattr(trial_class, "__abstractmethods__", ()))

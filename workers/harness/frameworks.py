@@ -1,61 +1,115 @@
-"""Guesses which framework a run will import, from the text of the user's code, so that it starts from a process that has
-imported that one. A wrong guess costs time or memory, and changes no result."""
+"""The frameworks that are installed, and a guess which of them a run will use, from the text of the user's code, so that it
+starts from a process that has imported that one. A wrong guess costs time or memory, and changes no result."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
 
+from tenuto.kernel import plugins
 from tenuto.schemas.config.entrypoint import script_of
+from tenuto.workers.harness.framework import Framework
+from tenuto.workers.launch.gang import Gang
 
-Framework = Literal["torch", "tensorflow", "keras on torch", "none"]
+GROUP = "tenuto.frameworks"
 FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
-"""Variable that tells a warm process what to import; it is not set in runs."""
+"""Variable that tells a warm process the name of its framework; it is not set in runs."""
+NONE = "none"
+"""In its place for a program that is not ours: nothing is imported."""
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
 """Most bytes read of a model directory: code is smaller, and more need not be known."""
-_IMPORTS_KERAS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|keras|tenuto\.keras|determined\.keras)\b", re.MULTILINE)
-_SETS_VARIABLES = re.compile(rb"\benviron\b|\bputenv\b|\bset_backend\b")
-_READ_BY_IMPORTS = re.compile(rb"\b(?:KERAS|TF|XLA|CUDA|OMP|MKL|ONEDNN)_")
-"""Prefixes of variables that these libraries read when they are imported. Code that sets one must run before the import."""
-_COMMON: tuple[str, ...] = (
-    "tenuto.workers.harness.main",
-    "tenuto.workers.launch.supervisor",
-    "tenuto.workers.core_api.script",
-)
-_TORCH = (
-    *_COMMON,
-    "tenuto.workers.pytorch.trainer",
-    "torch._dynamo",  # every torch optimizer imports it: a second and a half
-)
-MODULES: Mapping[str, tuple[str, ...]] = {
-    "torch": _TORCH,
-    "tensorflow": (*_COMMON, "tensorflow", "keras", "tenuto.workers.keras.trainer"),
-    "keras on torch": (*_TORCH, "keras", "tenuto.workers.keras.trainer"),
-    "none": (),
-}
-"""Modules that a warm process imports. TensorFlow starts its threads with the first tensor, so it can be forked after its
-import."""
+LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
+"""Words of a RuntimeError of the libraries below all frameworks (Gloo, NCCL) about a rank that is gone."""
+_COMMON: tuple[str, ...] = ("tenuto.workers.harness.main", "tenuto.workers.launch.supervisor")
 
 
-def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[str, str]) -> Framework:
-    """Framework of a run. `environment`: of the run. PyTorch if nothing else is certain, such as for code that sets variables
-    which Keras or TensorFlow would read when they are imported."""
-    backend = environment.get("KERAS_BACKEND") or "tensorflow"
-    if backend not in ("tensorflow", "torch"):
-        return "torch"
+@cache
+def _loaded() -> tuple[Mapping[str, Framework], tuple[str, ...]]:
+    found: dict[str, Framework] = {}
+    problems = []
+    for name in plugins.names(GROUP):
+        try:
+            found[name] = plugins.load(GROUP, name)
+        except Exception as error:  # a trial of another framework must not fail for it
+            problems.append(f"a framework is left out: {error}")
+    return MappingProxyType(found), tuple(problems)
+
+
+def every() -> Mapping[str, Framework]:
+    """All frameworks that can be used, by name, sorted."""
+    return _loaded()[0]
+
+
+def problems() -> tuple[str, ...]:
+    """A sentence about each that cannot."""
+    return _loaded()[1]
+
+
+def imported() -> Iterator[Framework]:
+    """Frameworks whose library this process has imported."""
+    return (framework for framework in every().values() if framework.library in sys.modules)
+
+
+def connect(gang: Gang, strategy: str) -> None:
+    """Prepares the way by which the user's own code finds the other ranks. Raises UserError."""
+    for framework in every().values():
+        if strategy in framework.strategies:
+            framework.connect(gang)
+
+
+def lost_others(error: BaseException | None) -> bool:
+    """True for an error of the communication between ranks: another rank is gone, and its own end has the cause."""
+    names = {name for framework in every().values() for name in framework.lost_errors}
+    while error is not None:
+        if type(error).__name__ in names:
+            return True
+        if type(error) is RuntimeError and any(words in str(error) for words in LOST_WORDS):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def preloaded(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Modules that a warm process with this environment imports, as far as they are installed."""
+    name = environment.get(FRAMEWORK_VARIABLE) or usual()
+    if name == NONE:
+        return ()
+    always = (module for framework in every().values() for module in framework.always_preloads)
+    return (*_COMMON, *always, *(every()[name].preloads(environment) if name in every() else ()))
+
+
+def variables_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of the variables by which a guess may differ."""
+    return tuple(environment.get(name, "") for framework in every().values() for name in framework.variables)
+
+
+def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[str, str]) -> str:
+    """Name of a run's framework. `environment`: of the run. The usual one if nothing else is certain, such as for code that has
+    to run before the framework is imported."""
     try:
-        if not _IMPORTS_KERAS.search(_read(context_directory / _file_of(entrypoint))):
-            return "torch"
-        for path in sorted(context_directory.rglob("*.py"))[:FILES_MAX]:
-            text = _read(path)
-            if _SETS_VARIABLES.search(text) and _READ_BY_IMPORTS.search(text):
-                return "torch"
+        text = _read(context_directory / _file_of(entrypoint))
+        for name, framework in every().items():
+            if _imports(text, framework.announced_by) and framework.preloads(environment):
+                files = sorted(context_directory.rglob("*.py"))[:FILES_MAX]
+                return usual() if any(framework.must_begin(_read(path)) for path in files) else name
     except (OSError, ValueError):  # the run will say what is wrong
-        return "torch"
-    return "tensorflow" if backend == "tensorflow" else "keras on torch"
+        pass
+    return usual()
+
+
+def usual() -> str:
+    """Name of the framework that is assumed where the code announces none."""
+    return next((name for name, framework in every().items() if framework.usual), NONE)
+
+
+def _imports(text: bytes, modules: tuple[str, ...]) -> bool:
+    names = "|".join(map(re.escape, modules))
+    return bool(modules) and re.search(rf"^[ \t]*(?:import|from)[ \t]+(?:{names})\b".encode(), text, re.MULTILINE) is not None
 
 
 def _file_of(entrypoint: str) -> str:

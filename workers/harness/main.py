@@ -20,24 +20,23 @@ from typing import NoReturn
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action, Assignment
-from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
-from tenuto.workers.determined import naming
+from tenuto.workers.connection.agent_client import AgentClient, Welcome
+from tenuto.workers.connection.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.endings import Ending
-from tenuto.workers.harness import notifier
-from tenuto.workers.harness.agent_client import AgentClient, Welcome
+from tenuto.workers.errors import InvalidHyperparameters, describe, will_repeat
+from tenuto.workers.harness import frameworks, notifier
 from tenuto.workers.harness.class_training import train_class
-from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
-from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
-from tenuto.workers.harness.gang import Gang, lost_others
+from tenuto.workers.harness.framework import Worker
 from tenuto.workers.harness.notifier import Notifier
 from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.training import say
+from tenuto.workers.launch.gang import Gang
 from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
 
@@ -96,8 +95,9 @@ def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = Non
     else:
         if action == "kill":
             _die()
-        if gang is not None and (horovod := sys.modules.get("tenuto.workers.horovod.rendezvous")) is not None:
-            horovod.finish(gang)
+        if gang is not None:
+            for framework in frameworks.every().values():
+                framework.leave(gang)
         ending = LEFT[action]
     _tell(ending, client, gang)
     client.close()
@@ -117,7 +117,7 @@ def _tell(ending: Ending, client: AgentClient, gang: Gang | None) -> None:
 
 
 def _failure(error: BaseException, gang: Gang | None, environment: WorkerEnvironment, context_directory: Path) -> Ending:
-    if gang is not None and lost_others(error):
+    if gang is not None and frameworks.lost_others(error):
         say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
         return "followed"
     _write_error(environment.error_file, describe(error, context_directory))
@@ -141,16 +141,19 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     reporter: Reports = Reporter(client, welcome.last_sequence) if leads else NoReports()
     if box.current.leave:
         return box.current.action  # nothing was trained here, so there is nothing to save
-    enter_context(welcome.context_directory)
-    naming.provide(assignment, gang)
     tell = say if leads else _unsaid
+    for sentence in frameworks.problems():
+        tell(sentence)
+    for framework in frameworks.every().values():
+        framework.enter(assignment, gang)
+    enter_context(welcome.context_directory)  # after the frameworks were found: what a user's directory declares is none
     if gang is not None:
         gang.on_straggler = _tells_stragglers(assignment, gang, reporter)
     recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))
     notifier.install(Notifier(assignment, lambda body: reporter.report("tracker", body), tell, clock.monotonic))
-    script = script_of(assignment.config.entrypoint)
-    if script is not None:
-        return _run_script(script, welcome, box, reporter, clock, gang)
+    for framework in frameworks.every().values():
+        if framework.runs(assignment.config.entrypoint):
+            return framework.run(Worker(welcome, box, reporter, clock, gang))
     trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
     return train_class(
         trial_class, assignment, box, reporter, welcome.checkpoint_directory, clock, gang=gang, stores=welcome.stores
@@ -176,55 +179,6 @@ def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> 
 
 def _unsaid(text: str) -> None:
     """Ignores a line that rank 0 logs."""
-
-
-def _run_script(
-    script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reports, clock: SystemClock, gang: Gang | None
-) -> Action:
-    from tenuto.workers.core_api.script import run_script
-    from tenuto.workers.core_api.session import Session
-
-    session = Session(
-        welcome.assignment,
-        box,
-        reporter,
-        welcome.checkpoint_directory,
-        clock,
-        at_begin=recorder.record_environment,
-        gang=gang,
-        stores=welcome.stores,
-    )
-    if gang is not None:
-        from tenuto.workers.harness.script_waits import ScriptWaits
-
-        gang.progress.idle()
-        _bring_together(gang, welcome.assignment.config.distributed.strategy)
-        session.waits = ScriptWaits(gang)
-        session.waits.install()
-    try:
-        return run_script(script, welcome.context_directory, session)
-    except AgentGone:
-        raise
-    except BaseException:
-        if session.run is not None:
-            with contextlib.suppress(Exception):  # the error that is under way says more
-                session.run._close()
-        reporter.flush()  # what was reached before the error is worth recording
-        raise
-    finally:
-        reporter.close()
-
-
-def _bring_together(gang: Gang, strategy: str) -> None:
-    """Prepares the script's own way to find the other ranks: `hvd.init()`, or TensorFlow's cluster."""
-    if strategy == "horovod":
-        from tenuto.workers.horovod import rendezvous
-
-        rendezvous.prepare(gang)
-    elif strategy == "multi_worker_mirrored":
-        from tenuto.workers.keras import cluster
-
-        cluster.prepare(gang)
 
 
 def _leave_on_sigterm(box: DirectiveBox) -> None:

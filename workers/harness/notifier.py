@@ -12,7 +12,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.events.trial import NOTICE_CHARACTERS_MAX, Level
 from tenuto.schemas.reports import NoticeReport
 from tenuto.schemas.text import storable
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 NOTICES_BURST_MAX = 20.0
 """Most notices at once; afterwards NOTICES_PER_SECOND_MAX. Each is an event for ever, and a message to people."""

@@ -18,8 +18,8 @@ from pydantic_core import PydanticSerializationError
 from tenuto.schemas.base import Model
 from tenuto.schemas.reports import MetricsReport, ProgressReport
 from tenuto.schemas.text import storable_document
-from tenuto.workers.harness.agent_client import AgentClient, Outgoing
-from tenuto.workers.harness.directives import AgentGone
+from tenuto.workers.connection.agent_client import AgentClient, Outgoing
+from tenuto.workers.connection.directives import AgentGone
 
 Lane = Literal["tracker", "metrics", "logs"]
 PENDING_REPORTS_MAX = 1_000

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tenuto.schemas.assignments import SourceCheckpoint
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
-from tenuto.workers.harness.errors import REPEATING, WillRepeat
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
+from tenuto.workers.errors import REPEATING, WillRepeat
 from tenuto.workers.harness.trainer import Trainer
 
 

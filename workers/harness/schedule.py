@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tenuto.schemas.config import ExperimentConfig, Length
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 @dataclass(frozen=True)

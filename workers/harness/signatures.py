@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.errors import UserError, WillRepeat
 
 NEAR = 0.88
 """Similarity (difflib's ratio) from which a name is taken for a misspelling of another one."""

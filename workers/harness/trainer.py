@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.schemas.assignments import Assignment
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.errors import UserError
+from tenuto.workers.launch.gang import Gang
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Trainer(ABC):
 
     def load_weights(self, directory: Path) -> None:
         """Loads only the weights of another trial's checkpoint. Raises UserError if they do not fit."""
-        raise UserError("searcher.source_checkpoint is for PyTorch and Keras trials; load the weights in your own code instead.")
+        raise UserError("searcher.source_checkpoint is not for this framework; load the weights in your own code instead.")
 
     @abstractmethod
     def close(self) -> None:

@@ -22,21 +22,21 @@ from tenuto.schemas.reports import (
     TrainingEndedReport,
     ValidationReport,
 )
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
+from tenuto.workers.connection.directives import AgentGone, DirectiveBox
+from tenuto.workers.errors import UserError, metric_warning
 from tenuto.workers.harness import early_end
 from tenuto.workers.harness.batch_sizes import refuse_batch_rules
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
-from tenuto.workers.harness.directives import AgentGone, DirectiveBox
 from tenuto.workers.harness.end_wish import EndWish
-from tenuto.workers.harness.errors import UserError, metric_warning
-from tenuto.workers.harness.gang import Gang, GangBox
 from tenuto.workers.harness.report_ids import ids_of
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.resuming import load_checkpoint
 from tenuto.workers.harness.schedule import Schedule, Shorten
 from tenuto.workers.harness.trainer import Trainer
+from tenuto.workers.launch.gang import Gang, GangBox
 
 PROGRESS_SECONDS_MIN = 5.0
 """Shortest time between two progress reports. They decide nothing: people, and the choice of cheap victims, need no more."""

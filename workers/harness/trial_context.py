@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from tenuto.schemas.events.trial import Level
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names, early_end, notifier
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 
 

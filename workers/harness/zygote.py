@@ -32,7 +32,8 @@ from typing import NoReturn, NotRequired, TypedDict
 
 from tenuto.kernel.trees import remove_tree
 from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
-from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
+from tenuto.workers.harness import frameworks
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.orphans import adopt, end_all
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.launch.privacy import become_private
@@ -48,17 +49,9 @@ _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state; field 51 is its end."""
 ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
 """Variable with the descriptor of a pipe that this process and the leaders of runs hold, if there is one."""
-PRELOADED: tuple[str, ...] = MODULES.get(os.environ.get(FRAMEWORK_VARIABLE, ""), MODULES["torch"])
-PRELOADED_IF_THERE = (
-    "grpc._channel",
-    "grpc._simple_stubs",
-    "grpc.experimental",
-    "numpy.ctypeslib",
-    "torch.profiler._cupti_monitor",
-    "torch.utils.serialization.config",
-)
-"""Modules that these packages import when they are first used: by the first channel, save or batch. They take tens of
-milliseconds; other versions may have other names."""
+PRELOADED_IF_THERE = ("grpc._channel", "grpc._simple_stubs", "grpc.experimental", "numpy.ctypeslib")
+"""Modules that these packages import when they are first used: by the first channel or batch. They take tens of milliseconds;
+other versions may have other names."""
 
 _ENVIRONMENT: dict[str, str] = {}
 """Variables that this process was started with: imports add some."""
@@ -89,13 +82,15 @@ def main() -> NoReturn:
     alive = int(os.environ.pop(ALIVE_VARIABLE, "-1"))
     if alive >= 0:
         os.set_inheritable(alive, False)
+    gc.disable()  # what imports make stays: to look through it again and again takes a tenth of their time
+    modules = frameworks.preloaded(os.environ)  # reads what is installed, so that no run has to
     os.environ.pop(FRAMEWORK_VARIABLE, None)
     _ENVIRONMENT.update(os.environ)
-    gc.disable()  # what imports make stays: to look through it again and again takes a tenth of their time
-    for name in PRELOADED:
+    for name in modules:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
-    for name in PRELOADED_IF_THERE:
+    further = (name for framework in frameworks.imported() for name in framework.preloads_if_there) if modules else ()
+    for name in (*PRELOADED_IF_THERE, *further):
         if name.partition(".")[0] in sys.modules:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
@@ -245,20 +240,24 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
     gc.enable()
     tempfile.tempdir = None  # an import may have asked for it, and the answer is remembered
     sys.argv = [str(Path(__file__).with_name("__main__.py"))]
-    _fresh_randomness()
     if command := job.get("command"):
         _wait_go(link)
         with hand_down_token(os.environ) as (variables, descriptors):
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, True)
             os.execvpe(command[0], command, variables)
+    _fresh_randomness()
+    from tenuto.workers.harness.main import main as work
+
     if job.get("gang"):
         from tenuto.workers.launch.supervisor import main as supervise
 
-        _wait_go(link)
-        supervise(warm=True)
-    from tenuto.workers.harness.main import main as work
+        def rank() -> NoReturn:
+            _fresh_randomness()
+            work()
 
+        _wait_go(link)
+        supervise(rank)
     work(lambda: _wait_go(link))
 
 
@@ -268,10 +267,8 @@ def _fresh_randomness() -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    if "torch" in sys.modules:
-        sys.modules["torch"].seed()
-    if "tensorflow" in sys.modules:
-        sys.modules["tensorflow"].random.set_seed(None)
+    for framework in frameworks.imported():
+        framework.reseed()
 
 
 def _write_mark(mark: str) -> None:

@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
 
 GLOO_SECONDS_MAX = 24 * 3600
 """Gloo's own deadline for a message. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must end first."""

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from tenuto.workers.checkpoints.exactness import EXACTNESS_FILE
 from tenuto.workers.core_api import Run
 from tenuto.workers.core_api.session import say
-from tenuto.workers.harness.exactness import EXACTNESS_FILE
 from tenuto.workers.integrations import ranks
 from tenuto.workers.pytorch import seeds
 from tenuto.workers.pytorch.exactness import Exactness

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from tenuto.workers.core_api import Run
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
 from tenuto.workers.integrations.data_order import DataOrder
 from tenuto.workers.pytorch import seeds

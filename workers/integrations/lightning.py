@@ -25,7 +25,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch.utils.data import DataLoader, DistributedSampler
 
 from tenuto.workers.core_api import Run
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
 from tenuto.workers.integrations.lightning_data import Passes
 from tenuto.workers.integrations.lightning_files import begin_loops, weights, whole

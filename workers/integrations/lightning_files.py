@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 def whole(loads: Callable[..., Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from tenuto.workers.core_api import Run
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 def expect(run: Run, processes: int, what_to_set: str) -> None:

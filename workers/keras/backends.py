@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.exactness import ExactnessRecord, processor
+from tenuto.workers.checkpoints.exactness import ExactnessRecord, processor
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.keras import randomness
@@ -22,8 +22,8 @@ from tenuto.workers.keras.checkpoint import floats
 from tenuto.workers.keras.replicas import Replicas
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
     from tenuto.workers.keras.mirrored import Mirrored
+    from tenuto.workers.launch.gang import Gang
 
 SIGNATURES_MAX = 16
 """Most different shapes of batches remembered: enough for buckets of lengths; with more, TensorFlow has long traced for any

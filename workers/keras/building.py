@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Distributed, Optimizations
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.keras.trial import KerasTrial
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.keras.trial import KerasTrial
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic)

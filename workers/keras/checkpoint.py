@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.exactness import EXACTNESS_FILE
+from tenuto.workers.checkpoints.exactness import EXACTNESS_FILE
+from tenuto.workers.errors import UserError
 from tenuto.workers.keras import randomness
 from tenuto.workers.keras.batches import Place
 from tenuto.workers.keras.weights import WEIGHTS_FILE, Arrays, assign, copies_of, read_arrays, write_arrays

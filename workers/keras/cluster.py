@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
 
 PORTS = range(20_000, 32_000)
 """Ports for TensorFlow, below those that Linux uses for outgoing connections (from 32768 on): a free one stays free until

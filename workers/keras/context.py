@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trial_context import TrialContext
 
 BATCH_SIZE = 32

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.keras.batches import Batches, Place, Share
 from tenuto.workers.keras.randomness import isolated_randomness

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from tenuto.workers.harness.script_waits import ScriptWaits
 from tenuto.workers.launch.progress import ProgressWriter
 
 
@@ -65,6 +66,17 @@ def _tensors(values: Any) -> list[Any]:
     import tensorflow as tf
 
     return [item for item in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(item)]
+
+
+def watch(script: ScriptWaits) -> None:
+    """Makes known what a script waits for if one of TensorFlow's strategies connects its ranks."""
+
+    def strategies(module: ModuleType) -> None:
+        waits = GraphWaits()
+        script.measured_apart(waits.take)
+        watch_strategies(module, waits)
+
+    script.watch("tensorflow.python.distribute.distribute_lib", strategies)
 
 
 def watch_strategies(module: ModuleType, waits: GraphWaits) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.keras import graph_waits
 from tenuto.workers.keras.checkpoint import optimizers_of
 from tenuto.workers.keras.replicas import Replicas
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
 
 
 class HorovodReplicas(Replicas):

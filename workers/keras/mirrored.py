@@ -18,11 +18,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.errors import UserError
 from tenuto.workers.keras import cluster, graph_waits
 from tenuto.workers.keras.graph_waits import GraphWaits, watch_strategies
 from tenuto.workers.keras.replicas import diversify, statistics_of
+from tenuto.workers.launch.gang import Gang
 
 
 class Mirrored:

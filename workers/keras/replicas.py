@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.keras import randomness
 from tenuto.workers.keras.batches import Share
 from tenuto.workers.keras.checkpoint import buffers_of, floats, variables_of
 from tenuto.workers.keras.weights import copies_of
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
 
 SEED_STEP = 1_000_003
 """Difference between the ranks' seeds of one layer."""

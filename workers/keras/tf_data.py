@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.keras.batches import Batches, Place
 from tenuto.workers.keras.randomness import building

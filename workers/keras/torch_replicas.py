@@ -13,7 +13,7 @@ from tenuto.workers.pytorch.distributed.gradients import GradientSync
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
 
 
 class TorchReplicas(Replicas):

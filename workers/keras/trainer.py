@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Reproducibility
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo

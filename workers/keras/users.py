@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tenuto.workers.harness.exactness import ExactnessRecord
+from tenuto.workers.checkpoints.exactness import ExactnessRecord
 from tenuto.workers.keras import own_state
 from tenuto.workers.keras.checkpoint import optimizers_of, variables_of
 from tenuto.workers.keras.trial import KerasTrial

@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 
 WEIGHTS_FILE = "model.safetensors"
 LAYOUT = "tenuto"

@@ -2,5 +2,5 @@
 
 One supervisor process per agent (`supervisor`), started by the agent like any worker, starts one process per local slot. Each
 supervisor of a gang has one TCP connection to that of rank 0, which decides what concerns all ranks (`coordinator`).
-`tenuto.workers.harness.gang` is the ranks' side of it.
+`gang` is the ranks' side of it.
 """

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -162,9 +161,3 @@ def _become(directory: Path, environment: Mapping[str, str], supervisor: int) ->
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(environment)
-    random.seed()
-    for module, seed in (("numpy", "random.seed"), ("torch", "seed")):
-        if (function := sys.modules.get(module)) is not None:
-            for name in seed.split("."):
-                function = getattr(function, name)
-            function()  # type: ignore[operator]

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -281,12 +281,13 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Ignores a signal by a handler and not by SIG_IGN, which ranks that are started anew would inherit."""
 
 
-def main(*, warm: bool = False) -> NoReturn:
+def main(work: Callable[[], NoReturn] | None = None) -> NoReturn:
+    """`work`: run by ranks that are forked, in a process that has imported the framework. None: ranks are started anew."""
     become_private()
     part, environment = on_interface(GangPart.from_json(os.environ[GANG_VARIABLE])), dict(os.environ)
     with contextlib.suppress(KeyError):
         environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
-    supervisor = Supervisor(part, environment, warm=warm)
+    supervisor = Supervisor(part, environment, warm=work is not None)
     try:
         code = supervisor.run()
     except Child:
@@ -297,8 +298,7 @@ def main(*, warm: bool = False) -> NoReturn:
         say(sentence)
         code, supervisor.ending = EXIT_CODE_INFRASTRUCTURE, "infrastructure"
     if code is None:
-        from tenuto.workers.harness.main import main as work
-
+        assert work is not None
         work()
     _tell(supervisor.ending, environment)
     sys.stderr.flush()
@@ -310,8 +310,8 @@ def _tell(ending: Ending, environment: Mapping[str, str]) -> None:
     next agent counts as a loss."""
     # Imported after the training: a supervisor that starts cold has no time for it before, and its ranks must not inherit it.
     from tenuto.kernel.clock import SystemClock
-    from tenuto.workers.harness.agent_client import AgentClient
-    from tenuto.workers.harness.directives import AgentGone
+    from tenuto.workers.connection.agent_client import AgentClient
+    from tenuto.workers.connection.directives import AgentGone
 
     address, allocation_id, rank = (environment[name] for name in _OF_THE_AGENT)
     client = AgentClient(address, environment.get(TOKEN_VARIABLE, ""), allocation_id, int(rank), SystemClock())

@@ -15,7 +15,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.core_api.local_record import Body, read_run
 from tenuto.workers.core_api.session import say
-from tenuto.workers.harness.errors import describe
+from tenuto.workers.errors import describe
 from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.schedule import ShortSchedule
 from tenuto.workers.local.running import Foreground

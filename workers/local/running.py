@@ -17,10 +17,10 @@ from tenuto.workers.core_api.local_record import Body, RunDescription, checkpoin
 from tenuto.workers.core_api.local_session import SCRIPT_ENDS, lock, open_record
 from tenuto.workers.core_api.script import run_script
 from tenuto.workers.core_api.session import Session, say, set_current
-from tenuto.workers.determined import naming
+from tenuto.workers.errors import InvalidHyperparameters, describe
+from tenuto.workers.harness import frameworks
 from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
-from tenuto.workers.harness.errors import InvalidHyperparameters, describe
 from tenuto.workers.harness.schedule import Shorten
 from tenuto.workers.harness.trainer import Trainer, TrialBase
 from tenuto.workers.local.terminal import Terminal
@@ -83,9 +83,10 @@ class Foreground:
             say(f"hyperparameters {values}, experiment_seed {self.description.seed}")
             for sentence in differences(self.description.config):
                 say(sentence)
+            for framework in frameworks.every().values():
+                framework.enter(session.assignment, None)
             if model_directory is not None:
                 enter_context(model_directory)
-            naming.provide(session.assignment)
             entrypoint = self.description.config.entrypoint
             script = script_of(entrypoint)
             if trial_class is None and script is not None:

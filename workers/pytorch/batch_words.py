@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from tenuto.workers.harness.errors import explain_with
+from tenuto.workers.errors import explain_with
 
 PARTS_SHOWN_MAX = 6
 DEPTH_SHOWN_MAX = 3

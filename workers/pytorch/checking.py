@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.batch_words import naming_batch
 from tenuto.workers.pytorch.callbacks import PyTorchCallback

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import groups, options, pruning, seeds, snapshots, state, users
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext

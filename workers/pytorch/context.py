@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tenuto.schemas.config.experiment import Distributed, Optimizations
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.devices import to_device
@@ -22,7 +22,7 @@ from tenuto.workers.pytorch.position import PositionedContext
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer, check_reducer
 
 if TYPE_CHECKING:
-    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.launch.gang import Gang
     from tenuto.workers.pytorch.distributed.fsdp import Shards
     from tenuto.workers.pytorch.distributed.gradients import GradientSync
     from tenuto.workers.pytorch.distributed.ranks import Ranks

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenuto.workers.harness.exactness import EXACTNESS_FILE as EXACTNESS_FILE
-from tenuto.workers.harness.exactness import ExactnessRecord, processor
+from tenuto.workers.checkpoints.exactness import EXACTNESS_FILE as EXACTNESS_FILE
+from tenuto.workers.checkpoints.exactness import ExactnessRecord, processor
 
 WORDS_MAX = 200
 """Most characters of a warning that are shown: its first sentence says which operation it is."""

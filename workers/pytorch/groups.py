@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 
 Groups = list[list[str | None]]
 """Names of parameters by group, with the model's number; None for one that is in no wrapped model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.batch_words import words
 from tenuto.workers.pytorch.counting import records_of
 from tenuto.workers.pytorch.trial import PyTorchTrial

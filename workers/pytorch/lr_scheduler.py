@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class LRScheduler:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tenuto.schemas.reports import metrics_refusal
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.errors import UserError, WillRepeat
 
 
 class Reducer(enum.Enum):

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness
 from tenuto.workers.user_state.attributes import Attributes, is_iterator
 from tenuto.workers.user_state.generators import is_users, own_generators, reseed

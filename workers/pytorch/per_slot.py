@@ -12,8 +12,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
-from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 
 _WHAT_TO_DO = (

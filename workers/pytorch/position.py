@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.trial_context import TrialContext
 

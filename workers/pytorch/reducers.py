@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.metrics import to_number, to_numbers
 
 if TYPE_CHECKING:

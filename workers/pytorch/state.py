@@ -21,7 +21,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.distributed import fsdp
 
 STATE_FILE = "state.pt"

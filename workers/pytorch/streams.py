@@ -30,7 +30,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.counting import Counted, CountingCollate
 from tenuto.workers.pytorch.own_iteration import UsersPass, WorkerInit, attributes_of, has_own_iteration
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from tenuto.schemas.config.experiment import Reproducibility
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, periods, seeds, users
 from tenuto.workers.pytorch.batch_words import words

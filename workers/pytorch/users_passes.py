@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.own_iteration import UsersPass, attributes_of
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness
 

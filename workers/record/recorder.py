@@ -12,7 +12,7 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.base import Model
 from tenuto.schemas.record import DATA_NAMES_MAX, DataFingerprint
 from tenuto.schemas.reports import DataReport, EnvironmentReport
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.record.cache import DigestCache, default_cache_file
 from tenuto.workers.record.environment import capture
 from tenuto.workers.record.fingerprint import fingerprint

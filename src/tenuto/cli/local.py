@@ -42,7 +42,7 @@ def run_here(
     from tenuto.cli.preview import read_config
     from tenuto.client.packing import check_entrypoint
     from tenuto.workers.core_api.local import new_directory
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     for option, value in others.items():
         if value:

@@ -49,7 +49,7 @@ class Findings:
 
 def rehearse_here(config: ExperimentConfig, directory: Path, variables: Mapping[str, str]) -> None:
     """Raises CliError if something would have failed."""
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     findings = Findings()
     with scratch_directory("test") as place:
@@ -143,7 +143,7 @@ class _Rehearsal:
         return f"the process ended by itself with status {code}: its code, or a library of it, ends the whole process."
 
     def _judge_validation(self) -> None:
-        from tenuto.workers.harness.errors import metric_warning
+        from tenuto.workers.errors import metric_warning
         from tenuto.workers.local.terminal import shown
 
         found = _validations(self.first)
@@ -220,8 +220,8 @@ class _Rehearsal:
     def _suspects(self, batches: int) -> str:
         """Attributes that may be the cause: those that came out different, and those that no checkpoint looks into."""
         from tenuto.kernel.storage import checkpoints
+        from tenuto.workers.checkpoints.exactness import not_searched_in
         from tenuto.workers.core_api.local_record import checkpoints_of, store_of
-        from tenuto.workers.harness.exactness import not_searched_in
 
         left, right = self.place / "left", self.place / "right"
         for record, target in ((self.first, left), (self.second, right)):

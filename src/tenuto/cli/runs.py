@@ -38,7 +38,7 @@ def import_run(
     from tenuto.workers.core_api.importing import fill_context, import_config, import_key, import_origin
     from tenuto.workers.core_api.local_record import read_run
     from tenuto.workers.core_api.local_session import lock
-    from tenuto.workers.harness.errors import UserError
+    from tenuto.workers.errors import UserError
 
     size_bytes_max = Settings.from_environment().context_bytes_max
     try:

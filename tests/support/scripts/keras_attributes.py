@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tenuto.keras import KerasTrial
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras.trainer import KerasTrainer
 

@@ -5,7 +5,7 @@ import json
 import keras
 
 from tenuto.keras import KerasTrial
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras import callbacks
 from tenuto.workers.keras.context import KerasTrialContext

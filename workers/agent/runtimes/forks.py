@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenuto.workers.harness.frameworks import Framework, framework_of
+from tenuto.workers.harness.frameworks import framework_of, variables_of
 from tenuto.workers.harness.zygote import MARK_VARIABLE, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 from tenuto.workers.launch.token import TOKEN_VARIABLE
@@ -46,10 +46,10 @@ class FrameworkGuesses:
     """Frameworks of the model directories that were examined last."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str, str], Framework] = {}
+        self._known: dict[tuple[Path, str, tuple[str, ...]], str] = {}
 
-    def of(self, entrypoint: str, context: Path, environment: Mapping[str, str]) -> Framework:
-        key = context, entrypoint, environment.get("KERAS_BACKEND", "")
+    def of(self, entrypoint: str, context: Path, environment: Mapping[str, str]) -> str:
+        key = context, entrypoint, variables_of(environment)
         if key not in self._known:
             while len(self._known) >= FRAMEWORKS_KNOWN_MAX:
                 del self._known[next(iter(self._known))]

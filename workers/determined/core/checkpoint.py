@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class DownloadMode(enum.Enum):

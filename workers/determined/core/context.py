@@ -17,7 +17,7 @@ from tenuto.workers.determined.core.searching import SearcherContext
 from tenuto.workers.determined.core.train import TrainContext
 from tenuto.workers.determined.distributed import DistributedContext
 from tenuto.workers.determined.info import ClusterInfo, get_cluster_info
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class PreemptContext:

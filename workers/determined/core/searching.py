@@ -10,7 +10,7 @@ from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session
 from tenuto.workers.determined.core.positions import Positions
 from tenuto.workers.determined.core.train import TrainContext
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class Unit(enum.Enum):

@@ -9,7 +9,7 @@ from typing import Any
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import say
 from tenuto.workers.determined.core.positions import Positions
-from tenuto.workers.harness.errors import InvalidHyperparameters, UserError
+from tenuto.workers.errors import InvalidHyperparameters, UserError
 
 
 class EarlyExitReason(enum.Enum):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from tenuto.workers.determined import facts
 from tenuto.workers.determined.distributed import DistributedContext
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras.context import KerasTrialContext
 

@@ -11,9 +11,9 @@ import torch
 from tenuto.workers.determined import facts
 from tenuto.workers.determined.distributed import DistributedContext
 from tenuto.workers.determined.pytorch.schedulers import SteppedAsThere
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
-from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch.context import PyTorchTrialContext as OurContext
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler

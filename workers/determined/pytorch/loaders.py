@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset
 
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
-from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.pytorch.devices import to_device as move
 
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor

@@ -14,7 +14,7 @@ from tenuto.workers.determined.pytorch.context import PyTorchTrialContext
 from tenuto.workers.determined.pytorch.trainer import DeterminedTrainer
 from tenuto.workers.determined.pytorch.trial import PyTorchTrial
 from tenuto.workers.determined.pytorch.units import Batch, TrainUnit
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop

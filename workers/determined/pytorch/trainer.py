@@ -12,7 +12,7 @@ import torch
 from tenuto.workers.determined import facts
 from tenuto.workers.determined.pytorch.callbacks import AllCallbacks, PyTorchCallback, checked, overridden
 from tenuto.workers.determined.pytorch.context import PyTorchTrialContext
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import checking
 from tenuto.workers.pytorch.callbacks import PyTorchCallback as OurCallback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 _LINK = "_tenuto_statistics"

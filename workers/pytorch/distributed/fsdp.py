@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tenuto.workers.harness.errors import WillRepeat
+from tenuto.workers.errors import WillRepeat
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 SHARDS_FILE = "shards.json"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 BUCKET_BYTES = 25 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tenuto.workers.harness.gang import Gang
+from tenuto.workers.launch.gang import Gang
 
 GROUP_SECONDS_MAX = 24 * 3600.0
 """The library's own deadline. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must end first."""

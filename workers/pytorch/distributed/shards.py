@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 
 class Sharded(NamedTuple):

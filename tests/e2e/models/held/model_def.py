@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tenuto import pytorch
-from tenuto.workers.harness.directives import DirectiveBox
+from tenuto.workers.connection.directives import DirectiveBox
 
 POLL_SECONDS = 0.01
 HELD_SECONDS_MAX = 600.0

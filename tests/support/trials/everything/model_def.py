@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from tenuto import pytorch
-from tenuto.workers.harness.directives import DirectiveBox
+from tenuto.workers.connection.directives import DirectiveBox
 
 RECORDS = 50
 

@@ -1,8 +1,9 @@
 """Tenuto's own packages for containers: a directory that containers see read-only as /tenuto.
 
-own/ has this package, which is plain Python, and comes first on the import path. packages-.../ has the libraries that the harness
-needs, compiled for the agent's own Python, and comes last: what the image has of them is used. Files of libraries are linked, not
-copied, where that is possible. Each version has a directory of its own, because containers outlive an upgrade.
+own/ has this package, which is plain Python, with the plug-ins that it declares, and comes first on the import path.
+packages-.../ has the libraries that the harness needs, compiled for the agent's own Python, and packages with plug-ins of
+others. It comes last: what the image has of them is used. Files of libraries are linked, not copied, where that is possible.
+Each version has a directory of its own, because containers outlive an upgrade.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from tenuto.kernel import plugins
+from tenuto.kernel.plugins import OWN
+from tenuto.version import __version__
 from tenuto.workers.agent.runtimes.docker import boot
 
 LIBRARIES = (
@@ -29,6 +33,8 @@ LIBRARIES = (
 """Libraries that the harness imports, always or for some experiments, as far as they are installed here."""
 FRAMEWORKS = frozenset({"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "setuptools", "triton"})
 """Never brought along, although libraries ask for them: those are the image's own."""
+PLUGINS = ("tenuto.frameworks", "tenuto.stores")
+"""Groups of plug-ins that workers use."""
 EACH_PYTHON = "tenuto.workers.agent.runtimes.docker.sitecustomize"
 """Module that each Python in a container imports at its start."""
 LEFT_OUT = frozenset({"services", "cli", "embedded"})
@@ -59,6 +65,10 @@ def build(directory: Path) -> Path:
     root = _own_package()
     for source, below in _own_files(root):
         _copy(source, partial / "own" / "tenuto" / below)
+    metadata = partial / "own" / f"{OWN}-{__version__}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {__version__}\n")
+    (metadata / "entry_points.txt").write_text(_declared())
     _copy(_source_of(EACH_PYTHON), partial / "own" / "sitecustomize.py")
     _copy(Path(boot.__file__), partial / "boot.py")
     (partial / "needed.json").write_text(json.dumps(needed))
@@ -87,13 +97,14 @@ def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, st
     found: dict[str, importlib.metadata.Distribution] = {}
     least: dict[str, str] = {}
     optional: set[str] = set()
-    for requirement in importlib.metadata.requires("tenuto") or ():
+    for requirement in importlib.metadata.requires(OWN) or ():
         _note_least(requirement, least)
-    waiting = [(name, name in ("pydantic", "grpcio", "protobuf", "numpy")) for name in LIBRARIES]
+    others = {plugin.package for group in PLUGINS for plugin in plugins.declared(group)} - {"", OWN}
+    waiting = [(name, name in ("pydantic", "grpcio", "protobuf", "numpy")) for name in (*LIBRARIES, *sorted(others))]
     while waiting:
         raw, always = waiting.pop(0)
         name = _normal(raw)
-        if name in found or name in FRAMEWORKS:
+        if name in found or name in FRAMEWORKS or name == OWN:
             continue
         try:
             found[name] = importlib.metadata.distribution(raw)
@@ -106,6 +117,14 @@ def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, st
             if required is not None:
                 waiting.append((required, always))
     return found, {name: least.get(name, "") for name in sorted(found) if name not in optional}
+
+
+def _declared() -> str:
+    """The plug-ins that this package declares, as an installed package has them written."""
+    lines = []
+    for group in plugins.GROUPS:
+        lines += [f"[{group}]", *(f"{one.name} = {one.entry.value}" for one in plugins.declared(group) if one.own)]
+    return "\n".join(lines) + "\n"
 
 
 def _note_least(requirement: str, least: dict[str, str]) -> str | None:
@@ -144,6 +163,7 @@ def _digest() -> str:
             digest.update(f"{below} {state.st_size} {state.st_mtime_ns}\n".encode())
     for name, item in sorted(_closure()[0].items()):
         digest.update(f"{name} {item.version}\n".encode())
+    digest.update(_declared().encode())
     return digest.hexdigest()[:16]
 
 

@@ -18,7 +18,7 @@ from tenuto.workers.agent.runtimes.docker.warm_files import PLACE, apart
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import FIXED, PER_RUN
 from tenuto.workers.agent.runtimes.runtime import Work
-from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, Job
 from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
 
@@ -33,7 +33,7 @@ ADDED = {MARK_VARIABLE: "-" * MARK_BYTES, PRIVATE_VARIABLE: "1", **FIXED}
 
 
 def recipe_of(
-    facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles, framework: Framework
+    facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles, framework: str
 ) -> Recipe | None:
     """The warm container that this run could be forked in; None: it has to start cold. `own`: mounts of the run; `fixed`: those
     that it has in common with others."""

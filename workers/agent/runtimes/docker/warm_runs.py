@@ -19,7 +19,7 @@ from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import Forked, FrameworkGuesses
 from tenuto.workers.agent.runtimes.runtime import Handle, Work
 from tenuto.workers.endings import LEFT_IN_ORDER, Ending
-from tenuto.workers.harness.frameworks import Framework
+from tenuto.workers.harness.frameworks import NONE
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class WarmRuns:
         """None: this run starts cold."""
         if not self.containers.on:
             return None
-        framework: Framework = "none"  # for a program that is not ours
+        framework = NONE  # for a program that is not ours
         if facts.is_harness:
             config = work.assignment.config
             framework = self._frameworks.of(config.entrypoint, work.context, config.environment.variables)

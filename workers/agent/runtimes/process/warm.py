@@ -1,5 +1,5 @@
-"""Warm workers: processes forked from one that has already imported their framework (harness/zygote.py): PyTorch, or Keras if the
-user's code imports it.
+"""Warm workers: processes forked from one that has already imported their framework (harness/zygote.py), which is guessed
+from the user's code.
 
 A worker starts warm if it has the same framework, and if its environment differs from the zygote's only in variables that are
 read after the imports: its identity, its trace and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, those of a
@@ -31,7 +31,7 @@ from tenuto.workers.agent.runtimes.forks import (
     FrameworkGuesses,
 )
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, popen, start_time
-from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, usual
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
@@ -104,10 +104,11 @@ class WarmPool:
     def on(self) -> bool:
         return self._environments_max > 0 and sys.platform == "linux"
 
-    def warm(self, environment: Mapping[str, str], framework: Framework = "torch") -> Zygote | None:
-        """Starts a zygote for workers of that environment, unless there is one or its import failed before."""
+    def warm(self, environment: Mapping[str, str], framework: str | None = None) -> Zygote | None:
+        """Starts a zygote for workers of that environment, unless there is one or its import failed before. `framework`: None:
+        the usual one."""
         kept = {name: value for name, value in environment.items() if name not in PER_RUN}
-        key = tuple(sorted((kept | {FRAMEWORK_VARIABLE: framework}).items()))
+        key = tuple(sorted((kept | {FRAMEWORK_VARIABLE: framework or usual()}).items()))
         if not self.on or key in self._failed:
             return None
         zygote = self._zygotes.pop(key, None)

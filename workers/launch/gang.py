@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tenuto.workers.connection.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
 from tenuto.workers.endings import Ending
-from tenuto.workers.harness.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
 from tenuto.workers.launch.layout import CHANNEL_VARIABLE, PROGRESS_VARIABLE
 from tenuto.workers.launch.messages import LineReader, Message, encode
 from tenuto.workers.launch.progress import ProgressFile, ProgressWriter
@@ -140,21 +140,6 @@ class Gang:
         # Only in the rank itself: a forked data-loader worker that inherited the socket must not kill anybody.
         if os.getpid() == self._process_id:
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-_LOST = ("DistBackendError", "DistNetworkError", "DistStoreError", "HorovodInternalError")
-_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
-
-
-def lost_others(error: BaseException | None) -> bool:
-    """True for an error of the communication between ranks: another rank is gone, and its own end has the cause."""
-    while error is not None:
-        if type(error).__name__ in _LOST:
-            return True
-        if type(error) is RuntimeError and any(words in str(error) for words in _LOST_WORDS):
-            return True
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return False
 
 
 class GangBox(DirectiveBox):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import Unit
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.errors import UserError
 
 RECORD_FILE = "tenuto.json"
 """File in each checkpoint that holds its CheckpointRecord."""

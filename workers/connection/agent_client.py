@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Assignment
+from tenuto.workers.connection.directives import ACTIONS, AgentGone, Directive, DirectiveBox
 from tenuto.workers.endings import Ending
-from tenuto.workers.harness.directives import ACTIONS, AgentGone, Directive, DirectiveBox
 
 # gRPC's fork handlers print a warning at each fork of a data-loader worker. Those never use the channel, so the handlers are
 # not needed; the variable must be set before gRPC is loaded, and is not left for the user's own processes.
