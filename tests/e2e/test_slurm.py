@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tenuto.schemas.envelope import Event
 from tests.support import slurm as support
 from tests.support.live_cluster import LiveCluster
 from tests.support.slurm import Slurm
+from tests.support.slurm_agents import write_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.real_part(support.lack())]
 MODEL = Path(__file__).parent / "models/leaving"
-OWN = ("TENUTO_AGENT_ID", "TENUTO_AGENT_DIRECTORY", "TENUTO_NATS_USER", "TENUTO_NATS_PASSWORD", "TENUTO_NATS_PASSWORD_FILE")
-"""Settings of the cluster's own agent that others do not share."""
 
 
 @pytest.fixture
@@ -26,20 +23,6 @@ def slurm() -> Iterator[Slurm]:
         pytest.skip(reason)
     with support.slurm() as found:
         yield found
-
-
-def _write_settings(cluster: LiveCluster, slurm: Slurm) -> None:
-    """As docs/slurm.md has them: one file for all nodes, and credentials for each task of an array."""
-    known = psutil.Process(cluster.pid("agent")).environ()
-    given = {name: value for name, value in known.items() if name.startswith("TENUTO_") and name not in OWN}
-    own = slurm.directory / "own"  # what a cluster before this one has left in /tmp is another's
-    own.mkdir()
-    own.chmod(0o1777)
-    given |= {"TENUTO_POOL": "slurm", "TENUTO_CPU_SLOTS": "1", "TMPDIR": str(own)}
-    (slurm.directory / "agent.env").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()))
-    (slurm.directory / "credentials").mkdir()
-    for name in ("tenuto-0", "tenuto-1", "late-0", "last-0"):
-        cluster.cli("agent", "credentials", name, "--output", slurm.directory / f"credentials/{name}.env")
 
 
 def _ends(events: list[Event]) -> list[int | None]:
@@ -96,7 +79,7 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         return found[-1] if found else ""
 
     with cluster:
-        _write_settings(cluster, slurm)
+        write_settings(cluster, slurm, ("tenuto-0", "tenuto-1", "late-0", "last-0"))
         jobs = slurm.submit("--array=0-1", "--time=20", "--exclusive")
 
         # A search over two nodes. On a slow machine the first to come would else have done all of it.

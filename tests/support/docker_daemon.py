@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,17 +173,19 @@ def _make_images(client: Any) -> str:
     return ""
 
 
-def make_image(client: Any, name: str, *changes: str, python: str = "") -> None:
+def make_image(client: Any, name: str, *changes: str, python: str = "", files: Mapping[str, bytes | str] | None = None) -> None:
     """An image with the Python of the tests. `changes`: further instructions of a Dockerfile, for one that differs. `python`:
-    what its python3 is in truth."""
+    what its python3 is in truth. `files`: files of its own, by their paths; a text is where a link leads."""
     path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
     repository, _, tag = name.rpartition(":")
     if python:
         path = f"/false:{path}"
-    client.import_image_from_data(_root(python), repository=repository, tag=tag, changes=[f"ENV PATH={path}", *changes])
+    client.import_image_from_data(
+        _root(python, files or {}), repository=repository, tag=tag, changes=[f"ENV PATH={path}", *changes]
+    )
 
 
-def _root(python: str = "") -> bytes:
+def _root(python: str = "", files: Mapping[str, bytes | str] | None = None) -> bytes:
     """The smallest root file system: directories to mount at, and the links that Debian has."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -196,6 +198,14 @@ def _root(python: str = "") -> bytes:
             item = tarfile.TarInfo(name)
             item.type, item.linkname = tarfile.SYMTYPE, target
             tar.addfile(item)
+        for name, content in (files or {}).items():
+            item = tarfile.TarInfo(name.lstrip("/"))
+            if isinstance(content, str):
+                item.type, item.linkname = tarfile.SYMTYPE, content
+                tar.addfile(item)
+            else:
+                item.size, item.mode = len(content), 0o644
+                tar.addfile(item, io.BytesIO(content))
     return data.getvalue()
 
 

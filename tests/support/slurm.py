@@ -24,6 +24,7 @@ START_SECONDS_MAX = 180.0
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.05
 AGENT_MODULE = "tenuto.workers.agent"
+STATES = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t")  # else each machine once in each partition
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 JWT_PLUGINS = ("/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
 REST_ACCOUNT = "nobody"
@@ -58,7 +59,15 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 JobCompType=jobcomp/none
 {nodes}
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=60
+{more}
 """
+PREEMPTION = """\
+PreemptType=preempt/partition_prio
+PreemptMode={mode}
+PartitionName=low Nodes=ALL State=UP MaxTime=60 PriorityTier=1 GraceTime={grace}
+PartitionName=high Nodes=ALL State=UP MaxTime=60 PriorityTier=10 PreemptMode=OFF
+"""
+"""Further lines, for a Slurm whose partition `high` takes machines from the jobs of `low`."""
 
 
 def lack() -> str:
@@ -148,7 +157,7 @@ class Slurm:
         """Ends all jobs."""
         for account in (str(os.geteuid()), REST_ACCOUNT):
             _until(self, lambda account=account: self.run("scancel", f"--user={account}") == "")  # type: ignore[misc]
-        _until(self, lambda: self.run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(NODES))
+        _until(self, lambda: self.run(*STATES).split() == ["idle"] * len(NODES))
 
     def printed(self) -> str:
         return "\n".join(
@@ -224,8 +233,8 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def slurm() -> Iterator[Slurm]:
-    """Running, with both nodes idle."""
+def slurm(more: str = "") -> Iterator[Slurm]:
+    """Running, with both nodes idle. `more`: lines of its configuration."""
     directory = Path(tempfile.mkdtemp(prefix="tenuto-slurm-"))  # short: munge's socket is in it
     host = os.uname().nodename.partition(".")[0]
     nodes = "\n".join(
@@ -237,7 +246,9 @@ def slurm() -> Iterator[Slurm]:
     tokens = "" if rest_lack() else f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={directory}/state/jwt.key"
     (directory / "state/jwt.key").write_bytes(os.urandom(32))
     (directory / "state/jwt.key").chmod(0o600)
-    path.write_text(CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes, tokens=tokens))
+    path.write_text(
+        CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes, tokens=tokens, more=more)
+    )
     (directory / "jobs").mkdir()
     directory.chmod(0o755)
     (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints
@@ -257,7 +268,7 @@ def slurm() -> Iterator[Slurm]:
         found.start("slurmctld", "slurmctld", "-D", "-f", path)
         for node in NODES:
             found.start(node, "slurmd", "-D", "-N", node, "-f", path)
-        _until(found, lambda: found.run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(NODES))
+        _until(found, lambda: found.run(*STATES).split() == ["idle"] * len(NODES))
         yield found
     finally:
         found.stop()
