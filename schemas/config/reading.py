@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +58,15 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Plain data from YAML 1.2 (see yaml_text.py), in which a field that is given twice is an error. Raises ConfigError."""
+    """Plain data of a configuration in YAML 1.2 (see yaml_text.py). Raises ConfigError."""
+    data = load_part(text)
+    if data is None:
+        raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+    return data
+
+
+def load_part(text: str | bytes) -> Any:
+    """The same of a file with less than a configuration, or something else; None of an empty one. Raises ConfigError."""
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
     try:
@@ -67,7 +74,7 @@ def load_yaml(text: str | bytes) -> Any:
         try:
             node = loader.get_single_node()
             if node is None:
-                raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+                return None
             # Counted before anything is built: a few aliases of aliases stand for billions of values.
             if _expanded_size(node, {}) > NODES_MAX:
                 raise ConfigError(
@@ -90,7 +97,7 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 class _Loader(CoreLoader):
-    """YAML 1.2 without silent overwriting, and with bounds."""
+    """YAML 1.2 with bounds."""
 
     _depth = _nodes = 0
 
@@ -104,26 +111,6 @@ class _Loader(CoreLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            # Merge keys (`<<`) may occur several times; all others only once.
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        text = super().construct_scalar(node)
-        if isinstance(text, str) and not text.isascii() and _HALVES.search(text):
-            # JSON writes a character beyond U+FFFF as two escapes, which YAML reads as two characters.
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        return text
-
-
-_HALVES = re.compile("[\\ud800-\\udbff][\\udc00-\\udfff]")
 
 
 def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
