@@ -11,16 +11,11 @@ from pydantic import ValidationError
 from tenuto.schemas.config import entrypoint
 from tenuto.schemas.config.errors import ConfigError, Problem, explain, show
 from tenuto.schemas.config.experiment import ExperimentConfig
-from tenuto.schemas.config.log_policies import check_policies
-from tenuto.schemas.config.resources import SLOTS_MAX
-from tenuto.schemas.config.rungs import with_shortest
-from tenuto.schemas.config.submission import check_submission, unprintable_name
-from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader, non_finite
-from tenuto.schemas.text import unacceptable
+from tenuto.schemas.config.judging import Unfit, judged
+from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader
 
 NODES_MAX = 20_000
 """Most values in a configuration, counted after its anchors are expanded: aliases of aliases could otherwise fill the memory."""
-NOT_FINITE = "must be a finite number: a record is JSON, which has no other; leave it out, or give text that your code converts"
 DEPTH_MAX = 64
 """Most levels of lists and mappings: reading takes a time that grows with their square, and uses the stack."""
 
@@ -38,23 +33,13 @@ def parse_config(text: str | bytes) -> ExperimentConfig:
 def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     """Configuration to be submitted, from plain data. Raises ConfigError, also for what is refused only in a new configuration
     (see `submission.py`)."""
-    if problem := unacceptable(data, integers=False) or unprintable_name(data):
-        raise ConfigError([Problem(*problem)])
-    if (odd := non_finite(data)) is not None:
-        raise ConfigError([Problem(odd[0], NOT_FINITE, show(odd[1]))])
     try:
-        config = ExperimentConfig.model_validate(data)
+        return judged(data)
+    except Unfit as error:
+        raise ConfigError([Problem(path, message, *map(show, value)) for path, message, *value in error.problems]) from error
     except ValidationError as error:
         started = [Problem(*found) for found in entrypoint.check_launcher(ExperimentConfig.entrypoint_of(data))]
         raise ConfigError([*explain(error), *started]) from error
-    if (config.resources.max_slots or 0) > SLOTS_MAX:
-        raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", show(config.resources.max_slots))])
-    found = entrypoint.check_launcher(config.entrypoint)
-    if found := [*found, *check_policies(config.log_policies), *check_submission(config.hyperparameters, config.searcher)]:
-        raise ConfigError([Problem(path, message) for path, message in found])
-    if problem := unacceptable(data):
-        raise ConfigError([Problem(*problem)])
-    return with_shortest(config, data["searcher"])
 
 
 def load_yaml(text: str | bytes) -> Any:

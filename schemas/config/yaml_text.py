@@ -7,9 +7,7 @@ languages, the web page and JSON agree with, these are text and ten. `difference
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,26 +131,6 @@ def plain_value(text: str) -> Any:
     stripped = text.strip()
     tag = next((tag for tag, pattern in _RESOLVERS.get(stripped[:1], ()) if pattern.match(stripped)), STR)
     return text if tag in (STR, MERGE) else CoreLoader(stripped).get_single_data()
-
-
-def non_finite(document: Any) -> tuple[str, float] | None:
-    """Path and value of the first number in plain data that is infinite or none; None if there is no such number."""
-    for path, value in _values(document):
-        if isinstance(value, float) and not math.isfinite(value):
-            return path, value
-    return None
-
-
-def _values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    waiting = [(path, document)]  # a stack of its own: documents may be nested deeper than Python's
-    while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, Mapping):
-            waiting += [(f"{path}.{name}" if path else str(name), item) for name, item in reversed([*value.items()])]
-        elif isinstance(value, (list, tuple)):
-            waiting += [(f"{path}[{index}]", item) for index, item in reversed([*enumerate(value)])]
-        else:
-            yield path, value
 
 
 @dataclass(frozen=True)

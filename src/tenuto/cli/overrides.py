@@ -31,8 +31,7 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
     from tenuto.cli.yaml_notes import read_yaml
     from tenuto.schemas.config.derive import OverrideError, merged, nested
-    from tenuto.schemas.config.reading import NOT_FINITE
-    from tenuto.schemas.config.yaml_text import non_finite
+    from tenuto.schemas.config.judging import NOT_FINITE, non_finite
 
     from_file: Any = {}
     if file is not None:

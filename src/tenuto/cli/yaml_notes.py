@@ -21,8 +21,8 @@ def tell_differences(path: Path, text: bytes) -> None:
 def read_yaml(path: Path) -> Any:
     """Plain data of a file that is no configuration, or not all of one; None of an empty one. Raises CliError."""
     from tenuto.schemas.config.errors import ConfigError
-    from tenuto.schemas.config.reading import NOT_FINITE, load_part
-    from tenuto.schemas.config.yaml_text import non_finite
+    from tenuto.schemas.config.judging import NOT_FINITE, non_finite
+    from tenuto.schemas.config.reading import load_part
 
     try:
         text = path.read_bytes()
