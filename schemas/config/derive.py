@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tenuto.schemas.config.rungs import as_given
 from tenuto.schemas.record import VALIDATIONS_KEPT_MAX, RecordedValidation, TrialSource
 
 NAME_CHARACTERS_MAX = 256
@@ -147,7 +148,7 @@ def fork(config: Mapping[str, Any], experiment_id: int, experiment_seed: int, ov
     if "template" in overrides:
         raise OverrideError("template", "is for new experiments; a fork has the recorded configuration, which needs none")
     seeded = {
-        **config,
+        **as_given(config),
         "name": _named(config["name"], f"fork of {experiment_id}"),
         "reproducibility": {**(config.get("reproducibility") or {}), "experiment_seed": experiment_seed},
     }
@@ -171,7 +172,17 @@ def continuation(
         "name": _named(config["name"], f"continuation of {experiment_id}"),
         "reproducibility": {**(config.get("reproducibility") or {}), "experiment_seed": experiment_seed},
     }
-    return merged(seeded, overrides)
+    result = merged(seeded, overrides)
+    if _goes_on(config["searcher"]["max_length"], result["searcher"]["max_length"]):
+        return result  # at the rungs at which its trials were compared already
+    return merged(as_given(seeded), overrides)
+
+
+def _goes_on(before: Mapping[str, Any], after: Any) -> bool:
+    """True for a length in the same unit that is no shorter."""
+    unit = "epochs" if before.get("epochs") is not None else "batches"
+    length = after.get(unit) if isinstance(after, Mapping) else None
+    return isinstance(length, int) and length >= before[unit]
 
 
 def with_validations(source: TrialSource, found: Sequence[tuple[int, int, float]]) -> TrialSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,16 +11,11 @@ from pydantic import ValidationError
 from tenuto.schemas.config import entrypoint
 from tenuto.schemas.config.errors import ConfigError, Problem, explain, show
 from tenuto.schemas.config.experiment import ExperimentConfig
-from tenuto.schemas.config.log_policies import check_policies
-from tenuto.schemas.config.resources import SLOTS_MAX
-from tenuto.schemas.config.rungs import with_shortest
-from tenuto.schemas.config.submission import check_submission, unprintable_name
-from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader, non_finite
-from tenuto.schemas.text import unacceptable
+from tenuto.schemas.config.judging import Unfit, judged
+from tenuto.schemas.config.yaml_text import CONFIG_BYTES_MAX, CoreLoader
 
 NODES_MAX = 20_000
 """Most values in a configuration, counted after its anchors are expanded: aliases of aliases could otherwise fill the memory."""
-NOT_FINITE = "must be a finite number: a record is JSON, which has no other; leave it out, or give text that your code converts"
 DEPTH_MAX = 64
 """Most levels of lists and mappings: reading takes a time that grows with their square, and uses the stack."""
 
@@ -39,27 +33,25 @@ def parse_config(text: str | bytes) -> ExperimentConfig:
 def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     """Configuration to be submitted, from plain data. Raises ConfigError, also for what is refused only in a new configuration
     (see `submission.py`)."""
-    if problem := unacceptable(data, integers=False) or unprintable_name(data):
-        raise ConfigError([Problem(*problem)])
-    if (odd := non_finite(data)) is not None:
-        raise ConfigError([Problem(odd[0], NOT_FINITE, show(odd[1]))])
     try:
-        config = ExperimentConfig.model_validate(data)
+        return judged(data)
+    except Unfit as error:
+        raise ConfigError([Problem(path, message, *map(show, value)) for path, message, *value in error.problems]) from error
     except ValidationError as error:
         started = [Problem(*found) for found in entrypoint.check_launcher(ExperimentConfig.entrypoint_of(data))]
         raise ConfigError([*explain(error), *started]) from error
-    if (config.resources.max_slots or 0) > SLOTS_MAX:
-        raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", show(config.resources.max_slots))])
-    found = entrypoint.check_launcher(config.entrypoint)
-    if found := [*found, *check_policies(config.log_policies), *check_submission(config.hyperparameters, config.searcher)]:
-        raise ConfigError([Problem(path, message) for path, message in found])
-    if problem := unacceptable(data):
-        raise ConfigError([Problem(*problem)])
-    return with_shortest(config, data["searcher"])
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Plain data from YAML 1.2 (see yaml_text.py), in which a field that is given twice is an error. Raises ConfigError."""
+    """Plain data of a configuration in YAML 1.2 (see yaml_text.py). Raises ConfigError."""
+    data = load_part(text)
+    if data is None:
+        raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+    return data
+
+
+def load_part(text: str | bytes) -> Any:
+    """The same of a file with less than a configuration, or something else; None of an empty one. Raises ConfigError."""
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
     try:
@@ -67,7 +59,7 @@ def load_yaml(text: str | bytes) -> Any:
         try:
             node = loader.get_single_node()
             if node is None:
-                raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+                return None
             # Counted before anything is built: a few aliases of aliases stand for billions of values.
             if _expanded_size(node, {}) > NODES_MAX:
                 raise ConfigError(
@@ -90,7 +82,7 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 class _Loader(CoreLoader):
-    """YAML 1.2 without silent overwriting, and with bounds."""
+    """YAML 1.2 with bounds."""
 
     _depth = _nodes = 0
 
@@ -104,26 +96,6 @@ class _Loader(CoreLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            # Merge keys (`<<`) may occur several times; all others only once.
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        text = super().construct_scalar(node)
-        if isinstance(text, str) and not text.isascii() and _HALVES.search(text):
-            # JSON writes a character beyond U+FFFF as two escapes, which YAML reads as two characters.
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        return text
-
-
-_HALVES = re.compile("[\\ud800-\\udbff][\\udc00-\\udfff]")
 
 
 def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:

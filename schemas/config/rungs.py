@@ -9,6 +9,7 @@ from typing import Any
 
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.searchers import (
+    RUNGS_DEFAULT,
     AdaptiveAshaSearcher,
     AshaSearcher,
     BohbSearcher,
@@ -109,8 +110,12 @@ def default_min(config: ExperimentConfig) -> int:
     searcher = config.searcher
     if searcher.max_length.unit == "epochs" or not isinstance(searcher, COMPARING):
         return 1
-    step = config.optimizations.aggregation_frequency
-    return max(step, min(STEPS_MIN * step, searcher.max_length.value // searcher.divisor))
+    return _default_min(searcher.max_length.value, searcher.divisor, config.optimizations.aggregation_frequency)
+
+
+def _default_min(batches: int, divisor: int, step: int) -> int:
+    """`step`: batches of one step of the optimizer."""
+    return max(step, min(STEPS_MIN * step, batches // divisor))
 
 
 def with_shortest(config: ExperimentConfig, given: Mapping[str, Any]) -> ExperimentConfig:
@@ -120,6 +125,21 @@ def with_shortest(config: ExperimentConfig, given: Mapping[str, Any]) -> Experim
     if not isinstance(searcher, COMPARING) or searcher.min_rung_length is not None or "max_rungs" in given:
         return config
     return config.model_copy(update={"searcher": searcher.model_copy(update={"min_rung_length": default_min(config)})})
+
+
+def as_given(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Plain data of a recorded configuration, without the shortest rung if that is the default, and then without `max_rungs`,
+    which was not given with it: what is made from it has the default of its own length. The record does not say who wrote a
+    number, so one that a user wrote goes, too, where it is just the default."""
+    searcher = config["searcher"]
+    least = searcher.get("min_rung_length")
+    if least is None or searcher["max_rungs"] != RUNGS_DEFAULT:
+        return config
+    step = (config.get("optimizations") or {}).get("aggregation_frequency", 1)
+    batches = searcher["max_length"].get("batches")
+    if least != (1 if batches is None else _default_min(batches, searcher["divisor"], step)):
+        return config
+    return {**config, "searcher": {name: searcher[name] for name in searcher if name not in ("min_rung_length", "max_rungs")}}
 
 
 def told(config: ExperimentConfig, trials_max: int | None = None) -> str:

@@ -89,10 +89,14 @@ class GridSearcher(_Searcher):
     """Most trials that run at once."""
 
 
+RUNGS_DEFAULT = 5
+"""Most rungs where the configuration does not say."""
+
+
 class _Halving(_Many):
     divisor: int = Field(default=4, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung."""
-    max_rungs: int = Field(default=5, ge=1, le=20)
+    max_rungs: int = Field(default=RUNGS_DEFAULT, ge=1, le=20)
     """Most rungs. The length of rung k below the last is max_length / divisor**k."""
     min_rung_length: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
     """Least length of a rung, in the unit of `max_length`: shorter ones are left out. Default, written down at submission: 32
@@ -115,7 +119,7 @@ class HyperbandSearcher(_Searcher):
     name: Literal["hyperband"]
     divisor: int = Field(default=3, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung. 3 is the paper's."""
-    max_rungs: int = Field(default=5, ge=1, le=20)
+    max_rungs: int = Field(default=RUNGS_DEFAULT, ge=1, le=20)
     """Most rungs of the longest bracket, and number of brackets: s_max + 1 in the paper."""
     min_rung_length: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
     """Least length of a rung, in the unit of `max_length`: shorter ones are left out, and with each a bracket. Default, written

@@ -7,9 +7,7 @@ languages, the web page and JSON agree with, these are text and ten. `difference
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +48,11 @@ _RESOLVERS = _core_resolvers()
 """Asked for each value that is read or shown, so made once."""
 
 
+_HALVES = re.compile("[\\ud800-\\udbff][\\udc00-\\udfff]")
+
+
 class CoreLoader(yaml.SafeLoader):
-    """Reads the core schema. Values of other types, named by their tags, are errors."""
+    """Reads the core schema. Values of other types, named by their tags, are errors, and so is a field that is given twice."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -70,11 +71,40 @@ class CoreLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=f"{text!r} is neither true nor false", problem_mark=node.start_mark)
         return text.lower() == "true"
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            # Merge keys (`<<`) may occur several times; all others only once.
+            if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        text = super().construct_scalar(node)
+        if isinstance(text, str) and not text.isascii() and _HALVES.search(text):
+            # JSON writes a character beyond U+FFFF as two escapes, which YAML reads as two characters.
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return text
+
 
 CoreLoader.yaml_constructors = {tag: maker for tag, maker in yaml.SafeLoader.yaml_constructors.items() if tag not in _NOT_CORE}
 CoreLoader.add_constructor(INT, CoreLoader.construct_int)
 CoreLoader.add_constructor(FLOAT, CoreLoader.construct_float)
 CoreLoader.add_constructor(BOOL, CoreLoader.construct_bool)
+
+
+def read_plain(text: str | bytes) -> Any:
+    """Plain data of a text whose size is bounded already; None of an empty one. Raises yaml.YAMLError."""
+    try:
+        loader = CoreLoader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, of bytes that are no text, of a nest
+        raise yaml.YAMLError(str(error)) from error
 
 
 class _Dumper(yaml.SafeDumper):
@@ -101,26 +131,6 @@ def plain_value(text: str) -> Any:
     stripped = text.strip()
     tag = next((tag for tag, pattern in _RESOLVERS.get(stripped[:1], ()) if pattern.match(stripped)), STR)
     return text if tag in (STR, MERGE) else CoreLoader(stripped).get_single_data()
-
-
-def non_finite(document: Any) -> tuple[str, float] | None:
-    """Path and value of the first number in plain data that is infinite or none; None if there is no such number."""
-    for path, value in _values(document):
-        if isinstance(value, float) and not math.isfinite(value):
-            return path, value
-    return None
-
-
-def _values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    waiting = [(path, document)]  # a stack of its own: documents may be nested deeper than Python's
-    while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, Mapping):
-            waiting += [(f"{path}.{name}" if path else str(name), item) for name, item in reversed([*value.items()])]
-        elif isinstance(value, (list, tuple)):
-            waiting += [(f"{path}[{index}]", item) for index, item in reversed([*enumerate(value)])]
-        else:
-            yield path, value
 
 
 @dataclass(frozen=True)

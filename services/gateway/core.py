@@ -20,10 +20,11 @@ class GatewayCore(FoldedCore[State]):
     """No guards: a request that arrives while the search ends the experiment is harmless, whichever is recorded first."""
 
     name = "gateway"
-    rule_version = 4
+    rule_version = 5
     """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it. 3: users have
     several tokens, which expire, and own what was submitted since they were made. 4: an infinite metric is
-    beyond a webhook's bound and never better, as NaN."""
+    beyond a webhook's bound and never better, as NaN. 5: the fork that a rule makes is what a submission of it would be, its
+    shortest rung, too."""
     folds = FOLDS
     codec = Codec(State)
 

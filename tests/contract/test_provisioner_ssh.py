@@ -157,6 +157,9 @@ async def test_check_names_each_host_and_what_it_lacks(bench: SshBench) -> None:
     ("text", "words"),
     [
         ("hosts: [", "is no YAML in line"),
+        ("hosts: [{address: a, address: b}]", "is no YAML in line 1"),
+        ("hosts: [{address: off}, {address: off}]", "two hosts are named off"),
+        (f"hosts: {'9' * 5000}", "is no YAML"),
         ("hosts: []", "is wrong at hosts"),
         ("hosts: [{address: 10.0.0.1, colour: red}]", "is wrong at hosts.0.colour"),
         ("hosts: [{address: '-oProxyCommand=id'}]", "is wrong at hosts.0.address"),

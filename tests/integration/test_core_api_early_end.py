@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.reports import TrainingEndedReport, ValidationReport
+from tenuto.workers.core_api.importing import fill_context, import_config
 from tenuto.workers.core_api.local_record import read_lines
-from tests.support.agent_stand_in import WAIT_SECONDS_MAX
+from tests.support.agent_stand_in import WAIT_SECONDS_MAX, WorkerBench
 from tests.support.core_api_scripts import script
 from tests.support.reactions import ends_of, stop_ended
 
@@ -103,3 +106,28 @@ def test_without_a_cluster_the_record_has_it_and_is_over(tmp_path: Path) -> None
         found = [line.body for line in read_lines(tmp_path / "record") if isinstance(line.body, TrainingEndedReport)]
         assert [(body.batches, body.said) for body in found] == [(15, BREAK)], f"start {starts}"
     assert "the training ended by itself" not in done.stderr, "the second one has nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("length", "asked"),
+    [({"epochs": 2}, {"batches": None, "epochs": 2}), ({"batches": 20}, {"batches": 20, "epochs": None})],
+)
+def test_an_import_ends_early_for_the_same_reason(tmp_path: Path, length: dict[str, int], asked: dict[str, int | None]) -> None:
+    ending = "run.end_training('total did not grow'); break"
+    settings = {**CONFIG, "name": "early", "searcher": {**CONFIG["searcher"], "max_length": length}}
+    text = LOOP.replace("ENDING", ending).replace("tenuto.init()", f"tenuto.init(config={settings!r}, directory='record')")
+    (tmp_path / "train.py").write_text(text)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, timeout=WAIT_SECONDS_MAX, check=True)
+    imported = json.loads(parse_config(import_config(tmp_path / "record")).to_json())
+    assert {unit: imported["searcher"]["max_length"].get(unit) for unit in asked} == asked, "that which the search had asked for"
+    context = tmp_path / "context"
+    context.mkdir()
+    fill_context(tmp_path / "record", context, packed=True)
+    trial = WorkerBench(tmp_path, context, imported, imported["hyperparameters"])
+    with trial:
+        agent = trial.agent(max(length.values()))
+        agent.react = stop_ended
+        run = trial.start(agent)
+        assert run.wait() == 0, run.output()
+        assert [(report.batches, report.length) for report in agent.validations()] == [(10, 10 if "batches" in length else 1)]
+        assert ends_of(agent.reports) == [(15, 15 if "batches" in length else 1, "total did not grow")]

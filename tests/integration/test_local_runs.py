@@ -297,6 +297,7 @@ with tenuto.init() as run:
     for operation in run.operations():
         while steps < operation.steps and not run.should_preempt():
             steps, total = steps + 1, total + 0.5
+            ENDS
             if SAVES:
                 with run.checkpoint.save(steps) as directory:
                     (directory / "total").write_text(str(total))
@@ -304,9 +305,22 @@ with tenuto.init() as run:
             run.report_validation(steps, {"total": VALUE})
 """
 FINE = {
-    "HELPER": "", "EPOCHS": "run.epoch_batches = 5", "FILE": "'total'",
+    "HELPER": "", "ENDS": "", "EPOCHS": "run.epoch_batches = 5", "FILE": "'total'",
     "SAVES": "run.should_save(steps) or run.should_preempt()", "VALUE": "total",
 }  # fmt: skip
+
+
+def ends_at(batch: int) -> str:
+    """Early stopping that saves as it ends."""
+    lines = (
+        f"if steps >= {batch}:",
+        "    with run.checkpoint.save(steps) as directory:",
+        "        (directory / 'total').write_text(str(total))",
+        "    run.report_validation(steps, {'total': total})",
+        "    run.end_training('enough')",
+        "    break",
+    )
+    return f"\n{' ' * 12}".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +330,7 @@ FINE = {
         ({"EPOCHS": "pass"}, "searcher.max_length counts epochs: right after tenuto.init(), set run.epoch_batches"),
         ({"VALUE": "float('nan')"}, "total is nan at batch 12: this trial counts as the worst."),
         ({"SAVES": "False"}, "it saves no checkpoint: after any interruption the trial begins again."),
-        ({"SAVES": "steps == operation.steps"}, "the only checkpoint is that of batch 12, at the end: save where "),
+        ({"SAVES": "steps == operation.steps"}, "the only checkpoint is that of batch 12: save where "),
         ({"FILE": "'totl'"}, "it does not resume from its checkpoint: train.py:8: FileNotFoundError: "),
         ({"HELPER": "import os; os._exit(7)"}, "the process ended by itself with status 7"),
         (
@@ -324,6 +338,11 @@ FINE = {
             "note     resumed at batch 4 in a fresh process, it validates",
         ),
         ({}, "at batch 12 it has the metrics of the one that went on, bit for bit"),
+        ({"ENDS": ends_at(3)}, "note     its own code ended the training at batch 3 (enough)"),
+        ({"ENDS": ends_at(3)}, "ok       resumed at batch 3 in a fresh process, without an error"),
+        ({"ENDS": ends_at(3), "FILE": "'totl'"}, "it does not resume from its checkpoint: train.py:8: FileNotFoundError: "),
+        ({"ENDS": ends_at(6)}, "at batch 6 it has the metrics of the one that went on, bit for bit"),
+        ({"ENDS": ends_at(6), "SAVES": "False"}, "the only checkpoint is that of batch 6: save where run.should_save(steps)"),
     ],
 )
 def test_what_the_test_says_of_a_script(

@@ -15,8 +15,9 @@ from tenuto.kernel.decision import step
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.automation import Rule
 from tenuto.schemas.config.derive import fork
-from tenuto.schemas.config.reading import parse_config
+from tenuto.schemas.config.reading import parse_config, validated
 from tenuto.schemas.config.resources import Resources
+from tenuto.schemas.config.rungs import told
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import WorkspaceSettings
@@ -163,13 +164,29 @@ def test_so_many_rules_fork_and_each_fork_is_what_a_submission_of_it_would_be() 
         "{hyperparameters: {rate: 0.5}}",
         "{labels: [x], resources: {priority: 7}}",
         "{searcher: {max_length: {epochs: 2}}}",
+        "{searcher: {name: asha, max_trials: 16, max_length: {batches: 640}}}",
+        "{searcher: {name: hyperband, max_rungs: 3, max_length: {batches: 640}}}",
     )
     original = config("".join(rule % change for change in changes))
     for index, change in enumerate(changes):
         made = fork_config(original, 3, 5, original.automation[index])
         plain = fork(json.loads(original.to_json()), 3, 5, yaml.safe_load(change))
-        assert made == ExperimentConfig.model_validate({**plain, "automation": []})
+        assert made == validated({**plain, "automation": []})
         assert made.to_json() == ExperimentConfig.model_validate(json.loads(made.to_json())).to_json()
+
+
+def test_a_fork_of_a_rule_compares_first_where_a_submission_would() -> None:
+    core = Core()
+    rule = "  - {on: experiment, states: [completed], do: fork, overrides: {searcher: %s}}\n"
+    core.submit(rule % "{name: asha, max_trials: 16, max_length: {batches: 640}}")
+    _, submitted = core.completes(1)
+    assert told(submitted.config) == "40, 160, 640 batches; at most 16 trials"
+    for changes, why in (
+        ("searcher: {name: random, max_trials: 4, starting_points: [{momentum: 1}]}", r"searcher.starting_points\[0\]"),
+        ("hyperparameters: {rate: {type: log, minval: -400, maxval: 0}}", "hyperparameters.rate: "),
+    ):
+        with pytest.raises(Refused, match=rf"automation\[0\]\.overrides: {why}.*: the fork would be refused"):
+            core.submit(f"  - {{on: experiment, states: [completed], do: fork, overrides: {{{changes}}}}}\n")
 
 
 def test_a_fork_of_a_rule_is_judged_as_a_submission_by_the_limits_of_its_workspace() -> None:

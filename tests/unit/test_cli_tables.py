@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tenuto.cli import trials
 from tenuto.cli.describe import experiment_view
 from tenuto.cli.output import aligned, compare
 
@@ -46,7 +48,7 @@ def test_hyperparameters_that_differ_have_columns_of_their_own() -> None:
     assert compare([], 80).rows == ()
 
 
-def shown(width: int, **changes: Any) -> str:
+def shown(width: int, breaks: dict[int, list[str]] | None = None, **changes: Any) -> str:
     from rich.console import Console
 
     view = {
@@ -59,7 +61,7 @@ def shown(width: int, **changes: Any) -> str:
         {
             "id": f"6-{number}", "number": number, "state": "early_stopped", "length": 1, "target_length": 1,
             "best_metric": metric, "allocations": 1, "error": None, "reason": REASON,
-            "hyperparameters": {"learning_rate": number / 10, "activation": "relu"},
+            "hyperparameters": {"learning_rate": number / 10, "activation": "relu"}, "breaks": (breaks or {}).get(number, []),
         }
         for number, metric in ((1, None), (2, 0.98), (3, 0.7))
     ]  # fmt: skip
@@ -80,3 +82,27 @@ def test_reasons_can_be_read_at_any_width(width: int) -> None:
 
 def test_no_best_is_explained() -> None:
     assert "none: accuracy was never a finite number" in shown(120, best_trial_id=None, best_metric=None)
+
+
+def test_what_breaks_exactness_is_told_of_the_experiment_with_the_trials_that_it_concerns() -> None:
+    order, lock = "the order of its records cannot be drawn again", "self.lock cannot be saved"
+    text = " ".join(shown(160, {1: [order], 2: [order, lock], 3: [order]}).split())
+    assert f"not exact {order} (trials 6-1, 6-2, 6-3)" in text
+    assert f"not exact {lock} (trial 6-2)" in text
+    many = " ".join(shown(160, {2: [f"reason {number}" for number in range(12)]}).split())
+    assert many.count("not exact reason") == 10
+    assert "not exact 2 more; `tenuto trial describe` has all of a trial" in many
+    assert "not exact" not in shown(160)
+
+
+def test_what_breaks_exactness_is_told_of_the_trial(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    view = {
+        "id": "6-2", "state": "completed", "length": 1, "target_length": 1, "hyperparameters": {}, "seed": 1, "best_metric": 1.0,
+        "allocations": 2, "failures": 0, "reason": REASON, "requested_us": 0, "ended_us": 9, "error": None,
+        "breaks": ["self.lock cannot be saved", "it reads the clock"],
+    }  # fmt: skip
+    answers = {"/trials/6-2": view, "/trials/6-2/validations": {"items": []}, "/checkpoints": {"items": []}}
+    monkeypatch.setattr(trials, "client", lambda _: SimpleNamespace(get=lambda path, **_: answers[path]))
+    trials.describe(cast(Any, None), "6-2")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("not exact")[1].strip() for line in lines if "not exact" in line] == view["breaks"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config import ExperimentConfig, derive
 from tenuto.schemas.config.reading import validated
 from tenuto.schemas.config.rungs import STEPS_MIN, brackets_of, doubts, told
 from tenuto.services.searcher.methods import method_for
@@ -92,3 +93,48 @@ def test_the_line_that_is_shown() -> None:
         told(made("hyperband", {"epochs": 9}, iterations=2))
         == "1, 3, 9 epochs; 6 brackets, which begin at 1, 3, 9; at most 34 trials"
     )
+
+
+def recorded(config: ExperimentConfig) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(config.to_json())
+    return {"name": "n", **document}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("before", [{"batches": 64}, {"batches": 640}, {"epochs": 16}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"max_length": {"batches": 8}}, {"max_length": {"batches": 640}}, {"max_length": {"epochs": 16}}, {"divisor": 2},
+        {"max_rungs": 4}, {"min_rung_length": 3, "max_length": {"epochs": 9}},
+    ],
+)  # fmt: skip
+def test_what_is_made_from_another_search_has_the_rungs_of_a_new_one(
+    name: str, before: dict[str, int], change: dict[str, Any]
+) -> None:
+    """The shortest rung that was written down by default is one of the length and unit that it was made for."""
+    forked = validated(derive.fork(recorded(made(name, before)), 3, 7, {"searcher": change}))
+    new = made(name, **{"length": before} | {("length" if key == "max_length" else key): change[key] for key in change})
+    assert forked.searcher == new.searcher
+
+
+def test_a_shortest_rung_that_the_user_wrote_stays() -> None:
+    for given in ({"min_rung_length": 10}, {"min_rung_length": 16, "max_rungs": 3}, {"max_rungs": 3}):
+        first = made("asha", {"batches": 640}, **given)
+        forked = validated(derive.fork(recorded(first), 3, 7, {"searcher": {"max_length": {"batches": 6400}}}))
+        assert forked.searcher == first.searcher.model_copy(update={"max_length": forked.searcher.max_length})
+
+
+@pytest.mark.parametrize(
+    ("after", "rungs_then"),
+    [
+        ({"batches": 400}, (25, 100, 400)),
+        ({"batches": 100}, (25, 100)),
+        ({"batches": 20}, (5, 20)),
+        ({"epochs": 16}, (1, 4, 16)),
+    ],
+)
+def test_a_continuation_goes_on_at_the_rungs_of_its_trials(after: dict[str, int], rungs_then: tuple[int, ...]) -> None:
+    """A new search over 400 batches would begin at 100. In another unit, or over less, there is nothing to go on with."""
+    longer = derive.continuation(recorded(made("asha", {"batches": 100})), 3, 7, {"searcher": {"max_length": after}})
+    assert rungs(validated(longer)) == rungs_then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from pathlib import Path
@@ -12,14 +13,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.cli import automation_rules, nodes
 from tenuto.cli.errors import CliError
 from tenuto.cli.merging import read_text
 from tenuto.cli.overrides import read_overrides, with_overrides
 from tenuto.client.errors import ClientError
 from tenuto.client.submitting import config_text
+from tenuto.kernel.storage.store import StoreError
+from tenuto.kernel.storage.stores import read_stores, write_stores
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import load_yaml, parse_config
 from tenuto.schemas.config.yaml_text import DIFFERENCES_MAX, differences, dump_yaml, plain_value
+from tests.support.import_graph import modules
 
 CORE: dict[str, Any] = {
     "off": "off", "yes": "yes", "y": "y", "True": True, "FALSE": False, "tRUE": "tRUE", "~": None, "Null": None, "nULL": "nULL",
@@ -124,3 +129,55 @@ def test_a_configuration_on_record_comes_back_with_the_same_meaning() -> None:
         parse_config(f"{HEAD}hyperparameters: {{a: 'off', b: '010', c: '1e3', d: '2024-01-01', e: 1e-5}}").to_json()
     )
     assert json.loads(parse_config(dump_yaml(config)).to_json()) == config
+
+
+def test_one_module_reads_and_writes_yaml() -> None:
+    """All else of the product goes through it; the sentences on errors name PyYAML's classes of errors only."""
+    found = {
+        f"{name}: {ast.unparse(node)}"
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "yaml" and not node.attr.endswith(("Error", "Node"))
+    }
+    there = "tenuto.schemas.config.yaml_text: "
+    assert {item for item in found if not item.startswith(there)} == set()
+    assert f"{there}yaml.SafeLoader" in found
+    texts = [path.read_text() for path in modules().values()]
+    assert not [text for text in texts if "from yaml import" in text or "import yaml as" in text]
+
+
+FILES = {
+    "rules": ("automation:\n  - {on: metric, metric: loss, above: 1, do: webhook, webhook: 2024-01-01}\n", "2024-01-01"),
+    "pool": ("provisioner: ssh\nsettings: {key: 1:30}\n", "1:30"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_other_files_of_the_command_line_are_read_alike(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file.yaml"
+    read: Any = automation_rules._read if kind == "rules" else nodes._read
+    file.write_text(FILES[kind][0])
+    found = read(file)
+    assert (found[0]["webhook"] if kind == "rules" else found["settings"]["key"]) == FILES[kind][1]
+    assert kind == "pool" or found[0]["on"] == "metric"
+    assert f"{FILES[kind][1]} is text here" in capsys.readouterr().err
+    for text, said in (("a: 1\na: 2\n", "line 2, column 1: .*'a' is given twice"), ("a: .inf", "must be a finite number"),
+                       ("a: [", "is refused"), ("", "list of rules|YAML mapping")):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(CliError, match=said):
+            read(file)
+    with pytest.raises(CliError, match="Cannot read"):
+        read(tmp_path / "none.yaml")
+
+
+def test_declarations_of_stores_are_read_alike_and_come_back_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text("off: {type: directory, path: /data/off}\n'010': {type: directory, path: /data/b}\n")
+    declared = read_stores(file)
+    assert sorted(declared) == ["010", "off"]
+    write_stores(file, {**declared, "1e3": declared["off"]})
+    assert sorted(read_stores(file)) == ["010", "1e3", "off"]
+    for text in ("a: 1\na: 2\n", f"a: {'9' * 5000}", "[" * 5000):
+        file.write_text(text)
+        with pytest.raises(StoreError, match="the stores' declarations cannot be read"):
+            read_stores(file)

@@ -21,6 +21,7 @@ from tenuto.schemas.reports import (
     EnvironmentReport,
     LogsReport,
     MetricsReport,
+    TrainingEndedReport,
     ValidationReport,
 )
 from tenuto.workers.checkpoints.files import RECORD_FILE
@@ -46,8 +47,9 @@ COMMAND_LINE_CHARACTERS_MAX = 10_000
 
 
 def import_config(directory: Path) -> str:
-    """Configuration of the experiment that the record becomes, as YAML: one trial, as long as its last validation, with the
-    hyperparameters and the seed of the run. Raises UserError if nothing was validated."""
+    """Configuration of the experiment that the record becomes, as YAML: one trial with the hyperparameters and the seed of the
+    run. It is as long as its last validation; one that its code ended early, as long as it should have been. Raises UserError if
+    nothing was validated."""
     description = read_run(directory)
     positions = [line.body.batches for line in read_lines(directory) if isinstance(line.body, ValidationReport)]
     if not positions or max(positions) == 0:
@@ -56,6 +58,7 @@ def import_config(directory: Path) -> str:
     for period in ("min_validation_period", "min_checkpoint_period", "log_period"):
         plain.pop(period, None)
     searcher = description.config.searcher
+    length = {"batches": max(positions)} if ended_of(directory) is None else json.loads(searcher.max_length.to_json())
     plain |= {
         "description": f"{_origin(description)} {plain['description']}".strip(),
         "labels": [*(label for label in plain["labels"] if label != IMPORTED_LABEL), IMPORTED_LABEL],
@@ -65,12 +68,26 @@ def import_config(directory: Path) -> str:
             "name": "single",
             "metric": searcher.metric,
             "smaller_is_better": searcher.smaller_is_better,
-            "max_length": {"batches": max(positions)},
+            "max_length": length,
             **({} if description.trial_seed is None else {"trial_seed": description.trial_seed}),
         },
         "reproducibility": {"experiment_seed": description.seed},
     }
     return dump_yaml(plain)
+
+
+def ended_of(directory: Path) -> TrainingEndedReport | None:
+    """Report of the record that the run's own code ended its training early; None if it did not, or reported nothing before."""
+    found = [line.body for line in read_lines(directory) if isinstance(line.body, TrainingEndedReport)]
+    return found[-1] if found and found[-1].batches else None
+
+
+def epoch_batches_of(directory: Path) -> int:
+    """Batches of an epoch by which each position of the record has the length in epochs that was reported with it. The run's own
+    number is not on record."""
+    bodies = [line.body for line in read_lines(directory)]
+    found = [(body.batches, body.length) for body in bodies if isinstance(body, (ValidationReport, TrainingEndedReport))]
+    return min((batches // length for batches, length in found if length), default=max(batches for batches, _ in found) + 1)
 
 
 def fill_context(directory: Path, context: Path, *, packed: bool) -> None:
@@ -125,6 +142,8 @@ def main() -> None:
 
 
 def _report(directory: Path, session: Session, run: Run) -> None:
+    if session.assignment.config.searcher.max_length.unit == "epochs":
+        run.epoch_batches = epoch_batches_of(directory)
     there = {report.checkpoint_id for report in checkpoints_of(directory)}
     done = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
     trial = {"trial_id": run.trial_id, "allocation_id": session.assignment.allocation_id}
@@ -140,6 +159,9 @@ def _report(directory: Path, session: Session, run: Run) -> None:
             session.reports.report("tracker", body.model_copy(update=trial))
         elif isinstance(body, CheckpointReport) and body.checkpoint_id in there and body.batches > done:
             _save(directory, body, run)
+        elif isinstance(body, TrainingEndedReport):
+            run.report_progress(body.batches)
+            run.end_training(body.said)
 
 
 def _save(directory: Path, report: CheckpointReport, run: Run) -> None:

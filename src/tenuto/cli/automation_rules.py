@@ -54,19 +54,13 @@ def remove_rules(context: typer.Context, workspace: Workspace = "default") -> No
 
 def _read(file: Path) -> list[Any]:
     """Raises CliError. What a rule may be is the gateway's to say."""
-    import yaml
+    from tenuto.cli.yaml_notes import read_yaml
 
-    try:
-        found = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    except yaml.YAMLError as error:
-        raise CliError(f"{file} is not YAML: {str(error).splitlines()[0]}.") from None
+    found = read_yaml(file)
     rules = found.get("automation") if isinstance(found, dict) else found
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise CliError(f"{file} has no list of rules; docs/automation.md shows one.")
-    # YAML 1.1 reads the bare word `on` as true.
-    return [{("on" if key is True else str(key)): value for key, value in rule.items()} for rule in rules]
+    return rules
 
 
 def _settings(rule: dict[str, Any]) -> str:

@@ -17,6 +17,10 @@ METRIC_DIGITS = 5
 SILENT_SECONDS_MIN = 60.0
 """A trial of whose workers nothing was heard for so long is named."""
 SILENT_MAX = 10
+BREAKS_MAX = 10
+"""Most reasons for which trials are not resumed exactly: they are the code's, and so nearly always the same in all trials."""
+BREAK_TRIALS_MAX = 3
+"""Trials that are named with each."""
 LAYER_PATHS_MAX = 8
 """Values that are named of those that a template gave."""
 
@@ -41,6 +45,7 @@ def experiment_view(
     facts += [("waits", waits)] if waits else []
     facts += [("damaged", line) for line in damages(damaged)]
     facts += [("silent", line) for line in _silent(trials)]
+    facts += [("not exact", line) for line in _breaks(trials)]
     if values.same:
         facts.append(("same in all trials", values.same))
     parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]
@@ -74,6 +79,21 @@ def _silent(trials: list[dict[str, Any]]) -> list[str]:
         (trial["silent_seconds"], trial["id"]) for trial in trials if (trial.get("silent_seconds") or 0) > SILENT_SECONDS_MIN
     ]
     return [f"trial {trial} last reported {seconds(value)} ago" for value, trial in sorted(silent, reverse=True)[:SILENT_MAX]]
+
+
+def _breaks(trials: Sequence[dict[str, Any]]) -> list[str]:
+    """What breaks the exactness of a resume, with the trials of which it was noticed."""
+    found: dict[str, list[str]] = {}
+    for trial in trials:
+        for sentence in trial.get("breaks") or ():
+            found.setdefault(sentence, []).append(trial["id"])
+    lines = []
+    for sentence, ids in list(found.items())[:BREAKS_MAX]:
+        more = f" and {len(ids) - BREAK_TRIALS_MAX} more" if len(ids) > BREAK_TRIALS_MAX else ""
+        lines.append(f"{sentence} (trial{'s' if len(ids) > 1 else ''} {', '.join(ids[:BREAK_TRIALS_MAX])}{more})")
+    if len(found) > BREAKS_MAX:
+        lines.append(f"{len(found) - BREAKS_MAX} more; `tenuto trial describe` has all of a trial")
+    return lines
 
 
 def _layer(item: dict[str, Any]) -> str:

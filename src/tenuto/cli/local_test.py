@@ -21,7 +21,7 @@ from tenuto.kernel.scratch import scratch_directory
 from tenuto.schemas.config import ExperimentConfig
 
 if TYPE_CHECKING:
-    from tenuto.schemas.reports import ValidationReport
+    from tenuto.schemas.reports import TrainingEndedReport, ValidationReport
 
 PERIOD_BATCHES = 4
 """Batches between two checkpoints of the test, or two steps of the optimizer where these are more."""
@@ -90,18 +90,22 @@ class _Rehearsal:
             self.findings.problem(error)
             return
         self._judge_validation()
+        ended = self._judge_early_end()
         saved = self._judge_checkpoints()
-        if len(saved) < 2:
+        if len(saved) < 2 and not (saved and ended and saved[0].batches <= self.period):
             if saved and saved[0].batches > 0:
                 self.findings.problem(
-                    f"the only checkpoint is that of batch {saved[0].batches}, at the end: save where run.should_save(steps) is "
-                    "true, else an interruption loses all that was trained."
+                    f"the only checkpoint is that of batch {saved[0].batches}: save where run.should_save(steps) is true, else "
+                    "an interruption loses all that was trained."
                 )
             return
         self._copy_up_to(saved[0].checkpoint_id)
         script = script_of(self.config.entrypoint) is not None
-        if (error := self._part(self.second, "second", leave_at=0 if script else saved[1].batches)) is not None:
+        leave_at = 0 if script or len(saved) < 2 else saved[1].batches
+        if (error := self._part(self.second, "second", leave_at=leave_at)) is not None:
             self.findings.problem(f"it does not resume from its checkpoint: {error}")
+        elif len(saved) < 2:  # it ended before the next one was due: there is no later position to compare
+            self.findings.good(f"resumed at batch {saved[0].batches} in a fresh process, without an error")
         elif script:
             self._compare_metrics(saved[0].batches)
         else:
@@ -161,6 +165,18 @@ class _Rehearsal:
             self.findings.problem(warning)
         else:
             self.findings.good(f"trains {last.batches} batches and validates: {shown(last.metrics)}")
+
+    def _judge_early_end(self) -> bool:
+        """True if the trial's own code ended its training before the length of the test."""
+        ended = _ended(self.first)
+        if ended is None or not ended.batches:
+            return False
+        why = f" ({ended.said})" if ended.said else ""
+        self.findings.note(
+            f"its own code ended the training at batch {ended.batches}{why}: on a cluster the trial is completed there, and its "
+            "last validation counts."
+        )
+        return True
 
     def _judge_checkpoints(self) -> list[Any]:
         """Reports of the checkpoints by position, one each."""
@@ -288,7 +304,12 @@ def _validations(record: Path) -> list[ValidationReport]:
 
 def _ended_alone(record: Path) -> bool:
     """True if the script ended without an error and never called the API."""
+    ended = _ended(record)
+    return ended is not None and not ended.batches
+
+
+def _ended(record: Path) -> TrainingEndedReport | None:
     from tenuto.schemas.reports import TrainingEndedReport
     from tenuto.workers.core_api.local_record import read_lines
 
-    return any(isinstance(line.body, TrainingEndedReport) and not line.body.batches for line in read_lines(record))
+    return next((line.body for line in read_lines(record) if isinstance(line.body, TrainingEndedReport)), None)

@@ -329,12 +329,9 @@ def _merged(now: dict[str, Any], given: dict[str, Any], limits: dict[str, Any]) 
 def _read(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
-    import yaml
+    from tenuto.cli.yaml_notes import read_yaml
 
-    try:
-        found = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} cannot be read: {error}.") from None
+    found = read_yaml(file)
     if not isinstance(found, dict):
         raise CliError(f"{file} must be a YAML mapping with provisioner, settings, node_types and limits.")
     return found

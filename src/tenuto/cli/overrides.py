@@ -29,22 +29,13 @@ OverridesFile = Annotated[
 
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
-    from tenuto.cli.yaml_notes import tell_differences
+    from tenuto.cli.yaml_notes import read_yaml
     from tenuto.schemas.config.derive import OverrideError, merged, nested
-    from tenuto.schemas.config.errors import ConfigError
-    from tenuto.schemas.config.reading import NOT_FINITE, load_yaml
-    from tenuto.schemas.config.yaml_text import non_finite
+    from tenuto.schemas.config.judging import NOT_FINITE, non_finite
 
     from_file: Any = {}
     if file is not None:
-        try:
-            written = file.read_bytes()
-            from_file = load_yaml(written) or {}
-            tell_differences(file, written)
-        except OSError as error:
-            raise CliError(f"Cannot read {file}: {error.strerror}.") from error
-        except ConfigError as error:
-            raise CliError(f"{file} is refused: {error}") from error
+        from_file = read_yaml(file) or {}
         if not isinstance(from_file, dict):
             raise CliError(f"{file} must be a mapping in the shape of a configuration, such as `hyperparameters: {{lr: 0.1}}`.")
     values: dict[str, Any] = {}

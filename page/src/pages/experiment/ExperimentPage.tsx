@@ -13,6 +13,7 @@ import { Configuration } from './Configuration'
 import { CurvesTab } from './CurvesTab'
 import { FailedTrials } from './FailedTrials'
 import { HyperparametersTab } from './HyperparametersTab'
+import { InexactTrials } from './InexactTrials'
 import { LineageView } from './LineageView'
 import { Moments } from './Moments'
 import { RungsTab } from './RungsTab'
@@ -78,6 +79,7 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
         </Alert>
       )}
       {at === undefined && <FailedTrials item={item} />}
+      {at === undefined && !unknown && <InexactTrials item={item} />}
       <Tabs
         value={search.tab ?? 'curves'}
         onChange={(tab) => navigate({ search: (before) => ({ ...before, tab: tab ?? undefined }), replace: true })}

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig, derive
 from tenuto.schemas.config.automation import Rule
+from tenuto.schemas.config.judging import Unfit, judged
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.automation import ExperimentRuleActed
@@ -118,7 +119,7 @@ def _forked(
         check_new(state, state.subject(ruled.user), config)
     except Refused:
         return ()
-    except ValidationError:
+    except (Unfit, ValidationError):
         return ()  # what a submission was told is what this release would say; the rules of an earlier one stay unused
     submitted = ExperimentSubmitted(
         experiment_id=state.submitted + 1 + forks,
@@ -135,20 +136,19 @@ def _forked(
 def fork_config(
     config: ExperimentConfig, experiment_id: int, seed: int, rule: Rule, document: dict[str, Any] | None = None
 ) -> ExperimentConfig:
-    """`document`: the configuration as JSON says it, where that is known already. Raises ValidationError."""
+    """`document`: the configuration as JSON says it, where that is known already. Raises Unfit and ValidationError."""
     before = json.loads(config.to_json()) if document is None else document
     made = derive.fork(before, experiment_id, seed, rule.overrides)
     made["automation"] = [item for item in made.get("automation") or [] if item.get("do") != "fork"]
-    # Parts that stay as they are were read before: of thousands of hyperparameters that takes most of the time.
     same = {name: getattr(config, name) for name, value in made.items() if name in before and value == before[name]}
-    return ExperimentConfig.model_validate(made | same)
+    return judged(made, same)
 
 
 def forked(config: ExperimentConfig, rule: Rule) -> ExperimentConfig | None:
     """What the rule would submit, as far as it is known before. None: it would be refused."""
     try:
         return fork_config(config, 1, 0, rule)
-    except ValidationError:
+    except (Unfit, ValidationError):
         return None
 
 
@@ -200,9 +200,13 @@ def check_rules(state: ExperimentsState, command: SubmitExperiment, check_new: C
                     check_new(state, state.subject(command.user), fork)
             except Refused as error:
                 raise Refused(f"automation[{index}]: the fork would be refused: {error}", error.code) from None
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"]))
-                raise Refused(
-                    f"automation[{index}].overrides: {where}: {first['msg']}: the fork would be refused.", "invalid"
-                ) from None
+            except (Unfit, ValidationError) as error:
+                raise Refused(f"automation[{index}].overrides: {_first(error)}: the fork would be refused.", "invalid") from None
+
+
+def _first(error: Unfit | ValidationError) -> str:
+    if isinstance(error, Unfit):
+        path, message, *_ = error.problems[0]
+        return f"{path}: {message}"
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))

@@ -137,6 +137,8 @@ def read_stores(file: Path) -> dict[str, StoreDefinition]:
     """Declarations in the file; none if it does not exist. Raises StoreError with a text that shows no secret."""
     import yaml  # not needed in workers
 
+    from tenuto.schemas.config.yaml_text import read_plain
+
     try:
         with file.open("rb") as opened:
             raw = opened.read(STORES_FILE_BYTES_MAX + 1)
@@ -147,7 +149,7 @@ def read_stores(file: Path) -> dict[str, StoreDefinition]:
     try:
         if len(raw) > STORES_FILE_BYTES_MAX:
             raise ValueError(f"it is larger than {STORES_FILE_BYTES_MAX >> 20} MiB")
-        return DEFINITIONS.validate_python(yaml.safe_load(raw) or {})
+        return DEFINITIONS.validate_python(read_plain(raw) or {})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in wrong["loc"])
@@ -160,10 +162,9 @@ def read_stores(file: Path) -> dict[str, StoreDefinition]:
 
 def write_stores(file: Path, definitions: Mapping[str, StoreDefinition]) -> None:
     """Writes the declarations atomically, readable only by the owner. Raises OSError."""
-    import yaml
+    from tenuto.schemas.config.yaml_text import dump_yaml
 
-    document = yaml.safe_dump(DEFINITIONS.dump_python(dict(sorted(definitions.items())), exclude_none=True), sort_keys=False)
-    write_private(file, document)
+    write_private(file, dump_yaml(DEFINITIONS.dump_python(dict(sorted(definitions.items())), exclude_none=True)))
 
 
 def is_store_name(name: str) -> bool:

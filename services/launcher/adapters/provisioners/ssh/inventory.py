@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.config.yaml_text import read_plain
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.values import (
@@ -152,7 +153,7 @@ def inventory_of(file: Path) -> Inventory:
     if len(text) > INVENTORY_BYTES_MAX:
         raise BadSetting(f"The list of hosts {file.name} has more than {INVENTORY_BYTES_MAX} bytes.")
     try:
-        return Inventory.model_validate(yaml.safe_load(text))
+        return Inventory.model_validate(read_plain(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
