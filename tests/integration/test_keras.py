@@ -136,6 +136,20 @@ def test_methods_and_callbacks_are_checked_at_the_start(tmp_path: Path) -> None:
         assert "give the data batches of context.batch_size instead of get_per_slot_batch_size()" in found[case]
 
 
+@pytest.mark.timeout(PROGRAM_SECONDS_MAX + 60)
+def test_periods_that_never_come_are_told_before_it_trains(tmp_path: Path) -> None:
+    found = json.loads(last_line(tmp_path, "torch", "keras_periods.py"))
+    never = "the gradients of 4 batches are gathered for a step, but the trial's full length is 3 batches, so no optimizer"
+    for case in ("refused", "inner refused"):
+        assert f"WillRepeat: gradient_accumulation_steps: {never} would ever step" in found[case]
+    assert "the gradients of the last 2 batches are used by no step" in found["rest"]
+    assert found["whole"] == found["in time"] == ""
+    called = ("AtEnd", "EarlyStopping", "LambdaCallback")
+    told = "on_epoch_end is never called: the trial's full length is 4 batches, and an epoch has 5"
+    assert found["short"].splitlines() == [f"tenuto: {name}.{told}" for name in called]
+    assert "the validation after 3 batches measures the model as it was made" in found["early"]
+
+
 MISTAKES = """import keras
 import numpy as np
 from tenuto.keras import KerasTrial

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.support.real_parts import lacks
 
 CLIENTS = Path(sys.prefix) / "clients"
 """With the virtual environment: made once, and gone with it."""
@@ -20,7 +20,8 @@ NEEDS = {MLFLOW_2: ("protobuf==6.33.6",)}
 
 
 def client_paths(version: str) -> list[str]:
-    """What is put before PYTHONPATH for this version; empty for "installed". Skips the test where it cannot be had here."""
+    """What is put before PYTHONPATH for this version; empty for "installed". Skips the test where it cannot be had here, or fails
+    it where real parts are required."""
     if version == "installed":
         return []
     folder = CLIENTS / f"mlflow-skinny-{version}"
@@ -32,11 +33,11 @@ def client_paths(version: str) -> list[str]:
                 capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            pytest.skip(f"MLflow's client {version} did not come from the package registry within {INSTALL_SECONDS_MAX:.0f} s.")
+            lacks(f"MLflow's client {version} did not come from the package registry within {INSTALL_SECONDS_MAX:.0f} s.")
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
             shutil.rmtree(folder, ignore_errors=True)
-            pytest.skip(f"MLflow's client {version} cannot be had from a package registry here ({last}).")
+            lacks(f"MLflow's client {version} cannot be had from a package registry here ({last}).")
     return [str(folder)]
 
 

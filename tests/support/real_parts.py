@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import NoReturn
 
 import pytest
 
@@ -16,11 +17,15 @@ def check(item: pytest.Item) -> None:
     """Skip or fail a test marked `real_part(lack, installable=True)` whose lack is not empty. A lack that no package of Debian
     ends (a network, a right) is not installable, and skips everywhere."""
     for mark in item.iter_markers("real_part"):
-        lack = mark.args[0]
-        if lack and mark.kwargs.get("installable", True) and os.environ.get(REQUIRED) == "required":
-            pytest.fail(f"{lack} It was to be installed before this run.", pytrace=False)
-        if lack:
-            pytest.skip(lack)
+        if mark.args[0]:
+            lacks(mark.args[0], installable=mark.kwargs.get("installable", True))
+
+
+def lacks(lack: str, installable: bool = True) -> NoReturn:
+    """Skips the test that asks, or fails it where this was to be installed."""
+    if installable and os.environ.get(REQUIRED) == "required":
+        pytest.fail(f"{lack} It was to be installed before this run.", pytrace=False)
+    pytest.skip(lack)
 
 
 def package(name: str) -> None:

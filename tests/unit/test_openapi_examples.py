@@ -1,22 +1,27 @@
-"""Examples of the OpenAPI document are valid, and there is one for every body."""
+"""Examples of the OpenAPI document are valid, and there is one for every body and every answer."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 from pydantic import TypeAdapter
 
+from tenuto.schemas.base import Model
 from tenuto.schemas.config.reading import parse_config
 from tenuto.services.gateway.experiments.examples import CONFIG
+from tenuto.services.gateway.http.examples import answers
 from tenuto.services.gateway.rest import PREFIX, openapi_document
 from tenuto.services.gateway.subjects import SUBJECTS
 
 DOCUMENT = openapi_document()
 BODIES = {route: example for subject in SUBJECTS for route, example in subject.example_bodies.items()}
-ANSWERS = {route: example for subject in SUBJECTS for route, example in subject.example_answers.items()}
+VIEWS = {kind: example for subject in SUBJECTS for kind, example in subject.example_views.items()}
+ANSWERS = answers(SUBJECTS)
+LINES_MAX = 60
+"""Of an example as it is shown."""
 ROUTES = [route for subject in SUBJECTS for router in subject.routers for route in router.routes]
 
 
@@ -44,6 +49,18 @@ def test_a_body_is_valid(route: str) -> None:
 def test_an_answer_is_valid(route: str) -> None:
     [answer] = [found for status, found in operation(route)["responses"].items() if status.startswith("2")]
     check(answer["content"]["application/json"])
+    assert len(json.dumps(answer["content"]["application/json"]["example"], indent=1).splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_an_answer_has_only_what_the_gateway_sends(kind: type[Model]) -> None:
+    example = kind.model_validate_json(json.dumps(VIEWS[kind]))
+    assert example.model_dump(mode="json", exclude_unset=True) == VIEWS[kind]
+
+
+def test_every_class_is_that_of_an_answer() -> None:
+    kinds = {part for route in ROUTES for part in (route.response_model, *get_args(route.response_model))}
+    assert VIEWS.keys() <= kinds
 
 
 def test_every_body_has_an_example() -> None:
@@ -54,6 +71,17 @@ def test_every_body_has_an_example() -> None:
         if "application/json" in one.get("requestBody", {}).get("content", {})
     }
     assert with_body == BODIES.keys()
+
+
+def test_every_answer_has_an_example() -> None:
+    with_answer = {
+        f"{method.upper()} {path.removeprefix(PREFIX)}"
+        for path, found in DOCUMENT["paths"].items()
+        for method, one in found.items()
+        for status, answer in one["responses"].items()
+        if status.startswith("2") and "application/json" in answer.get("content", {})
+    }
+    assert with_answer == ANSWERS.keys()
 
 
 def test_the_experiment_is_one() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Distributed, Optimizations
-from tenuto.workers.errors import WillRepeat
+from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.keras.trial import KerasTrial
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
@@ -58,6 +58,14 @@ def checked_model(trial: KerasTrial) -> Any:
             at=trial.build_model,
         )
     return model
+
+
+def given_epoch(trial: KerasTrial) -> int | None:
+    """Batches of an epoch as the trial says them; None: it leaves it to the data."""
+    given = trial.batches_per_epoch
+    if given is not None and (type(given) is not int or given < 1):
+        raise UserError(f"batches_per_epoch is {given!r}; it must be a whole number from 1.", at=type(trial))
+    return given
 
 
 def build_variables(model: Any, batch: Any) -> None:

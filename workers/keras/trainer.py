@@ -14,11 +14,10 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Reproducibility
-from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.keras import building, data, randomness, users
+from tenuto.workers.keras import building, data, periods, randomness, users
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras.backends import open_backend
 from tenuto.workers.keras.batches import Batches, Place
@@ -95,9 +94,7 @@ class KerasTrainer(Trainer):
 
     def _open_training_data(self) -> Batches:
         trial, seed = self.trial, derive_seed(self._seed, "training data")
-        given = trial.batches_per_epoch
-        if given is not None and (type(given) is not int or given < 1):
-            raise UserError(f"batches_per_epoch is {given!r}; it must be a whole number from 1.", at=type(trial))
+        given = building.given_epoch(trial)
         with randomness.building(seed):
             given_data = trial.build_training_data()
         training = data.training_batches(
@@ -120,6 +117,10 @@ class KerasTrainer(Trainer):
     @property
     def batches(self) -> int:  # type: ignore[override]
         return self._batches
+
+    def check_length(self, full_batches: int) -> None:
+        for sentence in periods.doubts(self.model, self._callbacks, full_batches, self.epoch_batches):
+            self._lead_says(sentence)
 
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
         epoch_batches, model = self.epoch_batches, self.model
@@ -214,6 +215,7 @@ class KerasTrainer(Trainer):
             self._hold_batch()
         self._begin()
         self._make_functions()
+        self._lead_says(periods.untrained(self.model, self._batches))
         kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
         seed = derive_seed(self._seed, "validation")
@@ -255,7 +257,7 @@ class KerasTrainer(Trainer):
             "random": randomness.random_state(),
             "given": self._given,
             "built": built_over(self.model),
-            **(own := self._users()),
+            **(own := users.state_of(self.trial, self._callbacks, self._attributes)),
         }
         users.note_unsaved(self.trial, self._attributes, self._structure, self._backend)
         self._backend.share_statistics(self.model)
@@ -264,14 +266,6 @@ class KerasTrainer(Trainer):
         values["ranks"] = self._replicas.collect(self.model, own)
         with self._replicas.reduced_metrics(self.model):
             return Captured(self.model, values, self._place, self._backend.record()).write
-
-    def _users(self) -> dict[str, Any]:
-        """State of the user's own objects."""
-        return {
-            "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in self._callbacks],
-            "trial": dict(self.trial.state_dict()),
-            "attributes": self._attributes.state(),
-        }
 
     def _hold_batch(self) -> None:
         """Fetches the next batch early, to build the model from it."""
@@ -330,6 +324,11 @@ class KerasTrainer(Trainer):
             self._hold_batch()
         with self._backend.scope():
             load_weights_only(self.model, directory)
+
+    def _lead_says(self, sentence: str | None) -> None:
+        """Rank 0 alone, where there are several."""
+        if sentence is not None and self.context.rank == 0:
+            _say(sentence)
 
     def close(self) -> None:
         self._training.close()

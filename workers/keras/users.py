@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from tenuto.workers.checkpoints.exactness import ExactnessRecord
+from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras import own_state
 from tenuto.workers.keras.checkpoint import optimizers_of, variables_of
 from tenuto.workers.keras.trial import KerasTrial
@@ -103,6 +104,15 @@ def attributes_of(
         own=own_state.own_state,
         searched=lambda: own_state.parts_of(model),
     )
+
+
+def state_of(trial: KerasTrial, callbacks: Sequence[Any], attributes: Attributes) -> dict[str, Any]:
+    """State of the user's own objects."""
+    return {
+        "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in callbacks],
+        "trial": dict(trial.state_dict()),
+        "attributes": attributes.state(),
+    }
 
 
 @contextmanager

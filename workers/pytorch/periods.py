@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tenuto.workers.errors import WillRepeat
+from tenuto.workers.harness import accumulated
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
@@ -15,42 +15,25 @@ _FIELD = "optimizations.aggregation_frequency"
 def doubts(context: PyTorchTrialContext, callbacks: Mapping[str, PyTorchCallback], full_batches: int) -> Iterator[str]:
     """Sentences for the user. `full_batches`: full length of a trial. Raises WillRepeat if no optimizer would ever step."""
     gathered = context._optimizations.aggregation_frequency
-    if gathered > full_batches:
-        raise WillRepeat(
-            f"{_FIELD}: the gradients of {gathered} batches are gathered for a step, but the trial's full length is "
-            f"{_batches(full_batches)}, so no optimizer would ever step: give a smaller number, or a longer searcher.max_length."
-        )
-    if rest := full_batches % gathered:
-        yield (
-            f"{_FIELD}: the gradients of the last {_batches(rest)} are used by no step, as the trial's full length of "
-            f"{_batches(full_batches)} is no multiple of {gathered}"
-        )
+    if (sentence := accumulated.doubt(_FIELD, gathered, full_batches)) is not None:
+        yield sentence
     for item in context._schedulers:
         if _steps(item, full_batches, context._epoch_batches, gathered) == 0:
             mode = f"LRScheduler.StepMode.{item.step_mode.name}"
             yield (
                 f"{type(item.scheduler).__name__} never steps: it is wrapped with {mode} and frequency {item.frequency}, and the "
-                f"trial's full length is {_batches(full_batches)}, so its learning rate stays"
+                f"trial's full length is {accumulated.batches(full_batches)}, so its learning rate stays"
             )
     epoch = context._epoch_batches
     if epoch is not None and full_batches < epoch and not context._by_determineds_rules:
         for callback in callbacks.values():
             if type(callback).on_epoch_end is not PyTorchCallback.on_epoch_end:
-                yield (
-                    f"{type(callback).__name__}.on_epoch_end is never called: the trial's full length is "
-                    f"{_batches(full_batches)}, and an epoch has {epoch}"
-                )
+                yield accumulated.epoch_that_never_ends(f"{type(callback).__name__}.on_epoch_end", full_batches, epoch)
 
 
 def untrained(context: PyTorchTrialContext) -> str | None:
     """Sentence about a validation here, if no optimizer has stepped yet."""
-    gathered = context._optimizations.aggregation_frequency
-    if not 0 < context._batches < gathered:
-        return None
-    return (
-        f"the validation after {_batches(context._batches)} measures the model as it was made: its optimizers step first after "
-        f"{gathered} ({_FIELD})"
-    )
+    return accumulated.untrained(_FIELD, context._optimizations.aggregation_frequency, context._batches)
 
 
 def _steps(item: LRScheduler, batches: int, epoch_batches: int | None, gathered: int) -> int | None:
@@ -62,7 +45,3 @@ def _steps(item: LRScheduler, batches: int, epoch_batches: int | None, gathered:
     if item.step_mode is LRScheduler.StepMode.STEP_EVERY_EPOCH and epoch_batches is not None:
         return batches // (epoch_batches * item.frequency)
     return None
-
-
-def _batches(count: int) -> str:
-    return "1 batch" if count == 1 else f"{count} batches"

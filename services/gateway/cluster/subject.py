@@ -18,4 +18,5 @@ SUBJECT = Subject(
         what_if.router,
     ),
     example_bodies=examples.BODIES,
+    example_views=examples.VIEWS,
 )

@@ -37,6 +37,7 @@ SUBJECT = Subject(
     ),
     example_bodies=examples.BODIES,
     example_answers=examples.ANSWERS,
+    example_views=examples.VIEWS,
     histories=frozenset(
         {
             "GET /api/v1/diff",

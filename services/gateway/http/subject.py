@@ -32,8 +32,11 @@ class Subject:
     uploads: Mapping[str, Callable[[Settings], int]] = field(default_factory=dict)
     """Route whose body is no JSON -> most bytes of it."""
     example_bodies: Mapping[str, Any] = field(default_factory=dict)
-    """Route without the prefix -> an example of its body; and so of its answer."""
+    """Route without the prefix -> an example of its body."""
+    example_views: Mapping[type[Any], Any] = field(default_factory=dict)
+    """Class of answers -> an example of one, for all routes that answer with it or with a list of it."""
     example_answers: Mapping[str, Any] = field(default_factory=dict)
+    """Route without the prefix -> an example of its answer, where that of the class does not fit, or there is none."""
     middleware: Sequence[Callable[[ASGIApp], ASGIApp]] = ()
     """Around the gate, such as what gives errors in the protocol's own form."""
     basic_prefixes: Sequence[str] = ()

@@ -16,6 +16,8 @@ SUBJECT = Subject(
         upkeep.router,
     ),
     example_bodies=examples.BODIES,
+    example_answers=examples.ANSWERS,
+    example_views=examples.VIEWS,
     histories=frozenset(
         {
             "GET /api/v1/events",

@@ -20,4 +20,5 @@ SUBJECT = Subject(
         workspaces.router,
     ),
     example_bodies=examples.BODIES,
+    example_views=examples.VIEWS,
 )

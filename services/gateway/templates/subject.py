@@ -11,4 +11,5 @@ SUBJECT = Subject(
     ROUTES,
     (routes.router,),
     example_bodies=examples.BODIES,
+    example_views=examples.VIEWS,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenuto.services.gateway.http.subject import Subject
+from tenuto.services.gateway.trials import examples
 from tenuto.services.gateway.trials.permissions import ROUTES
 from tenuto.services.gateway.trials.routes import allocations, checkpoints, curves, stores, tables, trials
 
@@ -17,6 +18,7 @@ SUBJECT = Subject(
         tables.router,
         trials.router,
     ),
+    example_views=examples.VIEWS,
     histories=frozenset(
         {
             "GET /api/v1/checkpoints",

@@ -21,7 +21,7 @@ from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras.trainer import KerasTrainer
 
 BACKEND = keras.backend.backend()
-INFO = TrialInfo(1, "1-1", 1, 77, {"batch_size": 4}, {})
+INFO = TrialInfo(1, "1-1", 1, 77, {"global_batch_size": 4}, {})
 END = 14
 """Batches, of 5 in an epoch."""
 WAYS = ((3, 5, 11),) if BACKEND == "tensorflow" else ((3,), (5,), (2, 7, 11))

@@ -19,7 +19,7 @@ from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras.trainer import KerasTrainer
 
 BACKEND = keras.backend.backend()
-INFO = TrialInfo(1, "1-1", 1, 77, {"batch_size": 4}, {})
+INFO = TrialInfo(1, "1-1", 1, 77, {"global_batch_size": 4}, {})
 END = 14
 """Batches, of 5 in an epoch."""
 WAYS = ((3, 5, 11),) if BACKEND == "tensorflow" else ((3,), (5,), (2, 7, 11))
@@ -100,6 +100,52 @@ class Below(keras.layers.Layer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
+
+
+def counting() -> Any:
+    """A module of torch's, which Keras keeps in a layer, with state beside its parameters and buffers."""
+    from torch import Generator, nn, rand
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.below = nn.Linear(3, 3), nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(3))
+            self.calls, self.rows = 0, []
+            self.generator, self.rng = Generator().manual_seed(5), np.random.default_rng(6)
+            self.below[0].seen = 0.0
+
+        def forward(self, inputs: Any) -> Any:
+            if self.training:
+                self.calls += 1
+                self.rows.append(float(rand(1, generator=self.generator)) + self.rng.random())
+                self.below[0].seen += self.rows[-1]
+            own = self.calls + sum(self.rows) + self.below[0].seen + float(self.below[1].running_mean.sum())
+            return self.below(self.linear(inputs)) * (1.0 + 0.1 * float(np.tanh(1e-2 * own)))
+
+    return Counting()
+
+
+class Held(Gate):
+    """As an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = counting()
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        self.module.train(training)
+        return self.module(super().call(inputs, training))
+
+
+class Wrapped(Gate):
+    """By Keras's own layer for a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrapped = keras.layers.TorchModuleWrapper(counting())
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.wrapped(super().call(inputs, training), training=training)
 
 
 class Descent(keras.optimizers.SGD):  # type: ignore[misc]
@@ -188,7 +234,8 @@ class Own(KerasTrial):
         return model
 
     def build_training_data(self) -> Any:
-        x = np.random.default_rng(3).random((18, 2)).astype("float32")
+        """Of whole batches with TensorFlow, whose step for another shape would hold the attributes of the time of its trace."""
+        x = np.random.default_rng(3).random((20 if BACKEND == "tensorflow" else 18, 2)).astype("float32")
         return x, x.sum(axis=1)
 
     def build_validation_data(self) -> Any:
@@ -236,6 +283,14 @@ class DrawingTrial(Own):
     gate = Drawing
 
 
+class HeldTrial(Own):
+    gate = Held
+
+
+class WrappedTrial(Own):
+    gate = Wrapped
+
+
 def a_validation_leaves_generators_alone() -> None:
     """Also where it is traced, which draws from them."""
     trainer = KerasTrainer(DrawingTrial, INFO)
@@ -264,6 +319,9 @@ def says_what_it_cannot() -> None:
 
 goes_on_as_one(Own, *WAYS)
 goes_on_as_one(Scheduled, *WAYS)
+if BACKEND == "torch":
+    goes_on_as_one(HeldTrial, *WAYS)
+    goes_on_as_one(WrappedTrial, *WAYS)
 a_validation_leaves_generators_alone()
 says_what_it_cannot()
 print("all as it was", file=sys.stdout)
