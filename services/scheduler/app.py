@@ -58,7 +58,8 @@ class Scheduler:
 async def build(
     settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Scheduler:
-    """For tests: `feed` is where events come from instead of the bus, `checks` asserts the invariants after each commit."""
+    """Scheduler with its loop. For tests: `feed` replaces the bus as the source of events, and `checks` asserts the invariants
+    after each commit."""
     if feed is None:
         assert bus is not None
         feed = StreamFeed(log, bus)

@@ -60,8 +60,9 @@ def _decided(state: State, cause: Event | Command, policy: Policy | None) -> Seq
 
 
 def saved(state: State, data: CheckpointSaved, time_us: int, policy: Policy | None) -> Sequence[EventData]:
-    """It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow. It comes also
-    while nothing else happens for hours, so it is when turns begin."""
+    """Plans the pool anew if the checkpoint matters to it: it changes which allocation is cheapest to preempt, and an elastic
+    trial has least to lose now, so it may grow. Checkpoints also come while nothing else happens for hours, so they start
+    turns."""
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None:
         return ()
@@ -117,8 +118,8 @@ def _waits_already(state: State, experiment: Experiment) -> bool:
 
 
 def _planned(state: State, names: list[str], policy: Policy | None, now_us: int) -> list[EventData]:
-    """Pools are planned one after the other: a pool first, then those that it may lend slots to, so that nobody is lent what
-    the pool's own trials would take back at once."""
+    """Grants of the named pools, planned one after the other: a pool comes before those that it may lend slots to, so that none
+    is lent slots that the pool's own trials would take back at once."""
     drafts: list[EventData] = []
     borrowers = sorted({entry[0] for name in names if name in state.pools for entry in state.pools[name].lends_to})
     for name in _lenders_first(state, sorted({*names, *borrowers})) if borrowers else names:
@@ -134,7 +135,8 @@ def _planned(state: State, names: list[str], policy: Policy | None, now_us: int)
 
 
 def _lenders_first(state: State, names: list[str]) -> list[str]:
-    """Of pools that lend each other one comes before a lender of its own: that one comes again at the end."""
+    """Pools in the order of planning, lenders before borrowers. Where pools lend to each other, one of them comes before a lender
+    of its own, and is repeated at the end."""
     lends = {name: {entry[0] for entry in state.pools[name].lends_to} for name in names if name in state.pools}
     ordered: list[str] = []
     seen: set[str] = set()

@@ -61,8 +61,8 @@ def explain(state: State, name: str, now_us: int, after: int = 0, rows_max: int 
 
 
 def _shortened(state: State, pool: Pool, policy: str, rows_max: int) -> Pool:
-    """With no more of its queue than is shown. A fair share depends on all who wait; no other reason does. Where not all of one
-    priority are shown, the first of each owner are, as it is the owners who take turns."""
+    """The pool with only as much of its queue as is shown. Only a fair share depends on all waiting experiments; other reasons do
+    not. If not all experiments of a priority are shown, the first ones of each owner are, because owners take turns."""
     if policy == "fair_share" or len(pool.queue) <= rows_max:
         return pool
     if policy == "fifo":
@@ -81,8 +81,8 @@ def _shortened(state: State, pool: Pool, policy: str, rows_max: int) -> Pool:
 
 
 def _order(state: State, pool: Pool, policy: str, served: Iterable[int]) -> list[int]:
-    """Those that wait as the pass `served` them. Among them, those that wait for nothing: where they would be served if they did,
-    or after all, where that depends on what each has."""
+    """Waiting experiments in the order in which the pass `served` them. Experiments that wait for nothing come among them where
+    they would be served if they waited, or at the end if the order depends on what each holds."""
     by_priority = policy == "priority"
 
     def place(key: int) -> tuple[int, float, int]:
@@ -110,7 +110,7 @@ def _auxiliary_order(state: State, pool: Pool) -> list[int]:
 
 
 class _Leaving(NamedTuple):
-    """Of one experiment, in one pool."""
+    """Slots and trials of one experiment that are leaving one pool."""
 
     slots: int
     """Number of slots that are being freed."""

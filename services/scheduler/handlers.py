@@ -46,7 +46,7 @@ class Questions:
                     await subscription.unsubscribe()
 
     async def _on_queue(self, message: Msg) -> None:
-        """Answers from the committed state. One that is not recovered yet would answer that nobody waits."""
+        """Answers from the committed state, once it is recovered: an earlier state would show an empty queue."""
         await self._loop.wait_ready()
         try:
             answer = queue_answer(self._loop.state, QueueQuestion.from_json(message.data), self._clock.now_us())

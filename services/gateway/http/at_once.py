@@ -15,10 +15,10 @@ from tenuto.services.gateway.http.errors import DoorError
 from tenuto.services.gateway.rights.permissions import Rule, Where
 
 REQUESTS_AT_ONCE_MAX = 200
-"""Of one user, or of one address where no user is known: more than a page, its streams and a sweep of scripts need, and less
-than a quarter of all connections."""
+"""Most requests under way of one user, or of one address if no user is known: more than a page, its streams and a sweep of
+scripts need, and less than a quarter of all connections."""
 UNREAD_BYTES_FREE = 64 << 10
-"""Of an answer: as much as a connection keeps in any case."""
+"""Bytes of a response that do not count as unread: as much as a connection buffers in any case."""
 
 
 class AtOnce:
@@ -47,7 +47,8 @@ class AtOnce:
 
 
 def holder_of(scope: Scope, rule: Rule) -> str:
-    """Whose request it is: the user's, or without one the address's. Empty for the cluster's own token, which has no limits."""
+    """Holder that the request counts for: its user, or its address if it has none. Empty for the cluster's own token, which has
+    no limits."""
     if rule.where is Where.OPEN:
         return f"the address {holder(str((scope.get('client') or ('',))[0]))}"
     return asking() if asking_token() is not None else ""

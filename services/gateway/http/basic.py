@@ -24,8 +24,8 @@ def refusal(authorization: str, named: str | None) -> str:
 
 
 def unwrapped(scope: Scope, authorization: str, prefixes: tuple[str, ...]) -> tuple[str, str | None]:
-    """(the header `Authorization` as a bearer's; the user whose token it must be, None: whoever's it is). What is not Basic,
-    and a request of a browser, which may send what it was given once at the bidding of another site, stay as they are."""
+    """(the header `Authorization` as a bearer token; the user that the token must belong to, None: any). Other schemes are left
+    as they are, and so are requests of a browser, which may send cached credentials at the bidding of another site."""
     scheme, _, given = authorization.partition(" ")
     browser = any(name in _BROWSERS for name, _ in scope["headers"])
     if scheme.lower() != "basic" or browser or not scope["path"].startswith(prefixes):

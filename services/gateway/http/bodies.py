@@ -12,4 +12,4 @@ class RightsChanged(Model):
 
 class Recorded(Model):
     position: int
-    """Of the event in the log."""
+    """Position of the event in the log."""

@@ -13,9 +13,9 @@ class DoorProtocol(BoundedProtocol):
     open: ClassVar[int] = 0
     """Connections of this process."""
     gave_way: ClassVar[int] = 0
-    """Since its start: connections that were closed to make room for others."""
+    """Connections closed since its start to make room for others."""
     turned_away: ClassVar[int] = 0
-    """Since its start: connections for which there was no room."""
+    """Connections refused since its start because there was no room."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         DoorProtocol.open += 1
@@ -33,5 +33,5 @@ class DoorProtocol(BoundedProtocol):
         super().turn_away()
 
     def unreadable(self, message: str) -> tuple[str, bytes]:
-        """As every error of the door."""
+        """Problem details, the same as for every error of the door."""
         return MEDIA_TYPE, problem("invalid", f"This is no HTTP request: {message.lower()}").to_json()

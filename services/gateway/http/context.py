@@ -63,22 +63,23 @@ class Place(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """Of what an address names."""
+    """Thing that an address names, with its owner."""
 
     kind: str
     """Such as `webhook`."""
     name: str
     owner: str
-    """Empty: there is none yet, and whoever asks may be it."""
+    """User that it belongs to. Empty: it has no owner yet, and the user of the request may become it."""
 
 
 Owners = Mapping[Where, Callable[[Mapping[str, str]], Awaitable[Owned | None]]]
-"""By the kind of place: parameters of the address -> whose it is. None: there is no such thing, and the handler says so."""
+"""Look-up by kind of place: parameters of the address -> what they name and its owner. None: it does not exist, and the handler
+answers 404."""
 
 
 @dataclass(kw_only=True)
 class Door:
-    """What every handler of the door may use. The door of a subject adds the few things that its handlers need."""
+    """Parts that every handler of the door may use. The door of a subject adds the few that its handlers need."""
 
     settings: Settings
     clock: Clock
@@ -93,12 +94,12 @@ class Door:
     filling: Callable[[], tuple[int, int] | None]
     """Events that the views have, and all, while they are filled again."""
     place_of: Callable[[int], Awaitable[Place | None]]
-    """Of an experiment, also an ended one. None: there is no such experiment."""
+    """Place of an experiment, also of an ended one. None: no such experiment exists."""
     experiment_of_checkpoint: Callable[[str], Awaitable[int | None]]
     owners: Owners
     token_uses: TokenUses
     requests: Counter[str] = field(default_factory=Counter)
-    """Under way, by whose they are; see `at_once.py`."""
+    """Number of requests under way by holder; see `at_once.py`."""
 
     def with_parts(self, kind: type[D], **parts: Any) -> D:
         """The door of a subject: this one, and its own parts."""
@@ -112,8 +113,8 @@ class Door:
         return state
 
     async def user_of(self, authorization: str) -> str | None:
-        """Whose token the header carries; None: nobody's. Who the users are is known when the log has been read. Raises DoorError
-        for a token that has expired."""
+        """User of the bearer token in the header; None if no token matches. Waits until the log has been read, as users are
+        unknown before. Raises DoorError for a token that has expired."""
         if tokens.matches(authorization, self.token):
             return ADMIN
         if not authorization:
@@ -156,13 +157,14 @@ class Door:
             raise DoorError("unavailable", "The gateway has not read the log yet; try again in a moment.") from None
 
     def check_still_there(self) -> None:
-        """A body may take minutes: by then its sender may be removed and the name be somebody else's. Raises DoorError."""
+        """Checks that the token of the request is still valid. A body may take minutes: by then its sender may be removed, and
+        the name belong to another user. Raises DoorError."""
         token = asking_token()
         if token is not None and token.token_hash not in self.state.tokens:
             raise DoorError("unauthorized", "The token was taken away while this was received; nothing was done.")
 
     def subject(self) -> Subject:
-        """Who asks, with what its token is limited to."""
+        """User of the request, with the limits of its token."""
         return self.state.subject(asking(), asking_token())
 
     def shows_own(self, owner: str) -> bool:
@@ -170,7 +172,7 @@ class Door:
         return owner == asking() and not self.subject().workspace
 
     def sight(self) -> Sight:
-        """What who asks may see."""
+        """Workspaces that the user of the request may see."""
         return sight(self.state.access, self.subject())
 
     async def check_seen(self, experiment_id: int, what: str = "") -> None:
@@ -183,14 +185,15 @@ class Door:
             raise not_found(what or f"experiment {experiment_id}")
 
     def check(self, command: Command) -> None:
-        """Whether it would be carried out now: before what cannot be undone. Raises Refused."""
+        """Checks that the command would be carried out now: called before steps that cannot be undone. Raises Refused."""
         self.loop.core.decide(self.state, command)
 
     async def carry_out(self, command: Command) -> tuple[Event, ...]:
         """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done, and
         DoorError where that is not certain."""
         self.check_still_there()
-        head = await self.log.head()  # where the log is away, nothing is left waiting that would happen after we said it did not
+        # If the log is unreachable, no command may wait and be carried out after we answered that nothing was done.
+        head = await self.log.head()
         try:
             events = await self._submit(command)
         except Refused:
@@ -229,8 +232,8 @@ class Door:
             raise DoorError("unavailable", f"{behind}; ask again in a few seconds.") from None
 
     async def up_to_date(self) -> None:
-        """Returns when the views show all that is recorded by now, so that whoever has seen an experiment end in the events
-        does not hear that it still runs. Views that lag far behind are used as they are."""
+        """Returns when the views show all that is recorded by now, so that a client that has seen an experiment end in the events
+        is not told that it still runs. Views that lag far behind are used as they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(VIEWS_SECONDS_MAX):
                 await self.views_reached(await self.log.head())

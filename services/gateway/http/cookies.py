@@ -17,15 +17,15 @@ from tenuto.services.gateway.rights.state import Token
 
 NAME = "tenuto_session"
 SECURE_NAME = f"__Host-{NAME}"
-"""Over TLS: a browser takes this name only from this host, and only encrypted."""
+"""Name over TLS: a browser takes it only from this host, and only encrypted."""
 FLOW_NAME = "tenuto_sso"
 COOKIE_BYTES_MAX = 4_096
 _READS = ("GET", "HEAD", "OPTIONS")
 
 
 def credentials(scope: Scope, settings: Settings) -> tuple[str, bool]:
-    """(what stands, or would stand, in the header `Authorization`; whether it came in a cookie). Raises DoorError for a request
-    that changes something and was sent by a page of another site."""
+    """(value of the header `Authorization`, or the one that the cookie stands for; True if it came in a cookie). Raises DoorError
+    for a request that changes something and was sent by a page of another site."""
     headers = _headers(scope)
     if header := headers.get("authorization", ""):
         return header, False
@@ -99,7 +99,7 @@ def take_flow_away(response: Response, scope: Scope, settings: Settings) -> None
 
 
 def is_secure(scope: Scope, settings: Settings) -> bool:
-    """Whether browsers speak TLS with this door, or with the proxy before it."""
+    """True if browsers speak TLS with this door, or with the proxy before it."""
     return scope.get("scheme") == "https" or settings.public_url.lower().startswith("https://")
 
 
@@ -114,7 +114,7 @@ def _in_cookie(header: str, name: str = NAME) -> str:
 
 
 def never_another(host: str, settings: Settings) -> bool:
-    """Whether this name in the header `Host` cannot be another site's that was made to lead here: an address, `localhost`, or the
+    """True if this name in the header `Host` cannot be another site's that was made to lead here: an address, `localhost`, or the
     name that the door listens on."""
     try:
         name = urlsplit(f"//{host}").hostname

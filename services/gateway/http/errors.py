@@ -117,7 +117,7 @@ async def _request(_: Request, error: Exception) -> Response:
 
 
 def _secret(where: str) -> bool:
-    """Whether what was sent there may be secret, and is not repeated: it could end in somebody's log."""
+    """True if the value sent there may be secret. It is not repeated then: it could end in a log."""
     return where.partition(".")[0] == "target" or where in ("value", "secret", "password", "new_password")
 
 
@@ -157,7 +157,7 @@ async def _http(_: Request, error: Exception) -> Response:
 
 
 async def _client_gone(_: Request, error: Exception) -> Response:
-    """Nobody reads it, and nothing failed here: a stranger could fill the log with it."""
+    """Answer to a client that disconnected. It is not logged: nothing failed here, and a stranger could fill the log with it."""
     return error_response("invalid", "The client went away before its request was whole.")
 
 

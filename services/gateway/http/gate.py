@@ -40,7 +40,7 @@ PARAMETERS_MAX = 100
 STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
 AT_LEAST = "Tenuto-At-Least"
-"""Position of the log that the answer has to know: whoever read an event from the log may be ahead of the views."""
+"""Position of the log that the answer has to include: a client that read an event from the log may be ahead of the views."""
 _PLAIN_ID = re.compile(r"[0-9]{1,19}")
 Parameters = Mapping[str, frozenset[str]]
 """Route -> names of what it takes in its query."""
@@ -136,7 +136,8 @@ class Gate:
         return user
 
     async def _reached(self, position: str) -> None:
-        """Before any look, also for whose the experiment is. Raises DoorError."""
+        """Waits until the views have reached the position; comes before any look-up, also that of the experiment's owner. Raises
+        DoorError."""
         if position and not _PLAIN_ID.fullmatch(position):
             raise DoorError("invalid", f"{AT_LEAST} is '{visible(position)}', but must be a log position.", AT_LEAST)
         if position:
@@ -147,7 +148,8 @@ class Gate:
         _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
     async def _check_right(self, rule: Rule, found: Mapping[str, str]) -> None:
-        """Raises DoorError. What does not exist is nobody's: the handler says so."""
+        """Checks that the user of the request may do this. Raises DoorError. A missing resource has no owner; the handler answers
+        404."""
         gateway = self._gateway
         workspace, owner, what = found.get("workspace", ""), found.get("name", ""), ""
         if rule.where is Where.WORKSPACE or rule.where in gateway.owners:  # the log says which there are, and whose

@@ -1,4 +1,4 @@
-"""How many long answers one user is sent at once."""
+"""Limits on the long answers that one user is sent at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOWNLOADS_PER_USER_MAX = 4
 
 
 def turns(subjects: Iterable[Subject]) -> dict[str, Turns]:
-    """By route. Those of one kind share their turns."""
+    """Turns by route. Routes of one kind share their turns."""
     histories, downloads = Turns(of_one_user=HISTORIES_PER_USER_MAX), Turns(of_one_user=DOWNLOADS_PER_USER_MAX)
     found: dict[str, Turns] = {}
     for subject in subjects:

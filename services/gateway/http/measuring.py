@@ -10,7 +10,7 @@ from tenuto.kernel.monitoring.instruments import REQUEST_SECONDS, REQUESTS
 from tenuto.schemas.base import Model
 
 ROUTE = "tenuto.route"
-"""Key of a request's scope, where whoever answers it writes the route's template."""
+"""Key of a request's scope, where the code that answers it writes the route's template."""
 PAGE, OTHER = "page", "other"
 """Route of the web page's addresses and files, and of those that are no route's."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -69,4 +69,4 @@ class DoorView(Model):
     requests_max: int
     """Most requests that one user, or one address, may have under way."""
     requests: tuple[RequestsView, ...]
-    """Those who have any under way, the most first, twenty at most: your own, and of others where you may do everything."""
+    """Users with requests under way, most requests first, twenty at most: you, and others only where you may do everything."""

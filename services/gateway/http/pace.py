@@ -48,11 +48,12 @@ class Pace:
 
 
 class StandingPace:
-    """Limit on questions that need no token. An agent has a count for each address, so nobody uses up the real agent's."""
+    """Limit on questions that need no token. An agent has a count for each address, so that others cannot use up the real
+    agent's."""
 
     def __init__(self) -> None:
         self._agents, self._addresses = Pace(STANDINGS_PER_SECOND_MAX), Pace(STANDINGS_OF_ADDRESS_PER_SECOND_MAX)
 
     def take(self, address: str, agent_id: str, now: float) -> float:
-        """As `Pace.take`."""
+        """Same as `Pace.take`, by address and agent."""
         return self._addresses.take(address, now) or self._agents.take(f"{address} {agent_id}", now)

@@ -34,7 +34,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Content-Security-Policy: nothing from elsewhere, no script but the page's own files, in nobody's frame."""
+"""Content-Security-Policy: nothing from elsewhere, no script but the page's own files, and no frame of any site."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

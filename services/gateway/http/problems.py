@@ -1,4 +1,4 @@
-"""What an error of the door says: problem details by RFC 9457, with our sentence as `detail`."""
+"""Body of the door's errors: problem details by RFC 9457, with our sentence as `detail`."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from tenuto.services.gateway.http.context import Door, answer
 
 
 async def record(door: Door, command: Command) -> Response:
-    """For a command of which there is always an event. Raises Refused."""
+    """Carries out a command that always records an event. Raises Refused."""
     events = await door.carry_out(command)
     return answer(Recorded(position=events[-1].position))
 
 
 async def record_change(door: Door, command: Command, status: int = 200) -> Response:
-    """For a command that may change nothing. Raises Refused."""
+    """Carries out a command that may change nothing. Raises Refused."""
     return answer(RightsChanged(changed=bool(await door.carry_out(command))), status)

@@ -1,4 +1,4 @@
-"""What a subject brings to the door."""
+"""Parts that a subject brings to the door."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Subject:
     permissions: Mapping[str, Rule]
     """Route, such as `GET /api/v1/templates` -> its rule."""
     routers: Sequence[APIRouter] = ()
-    """Under /api/v1, and in the OpenAPI document."""
+    """Routers under /api/v1, which are in the OpenAPI document."""
     foreign_routers: Sequence[APIRouter] = ()
-    """Of a protocol of others, at its own addresses. Its own documents are its contract, so it is not in ours."""
+    """Routers of a third-party protocol, at its own addresses. Its own documents are its contract, so it is not in ours."""
     histories: frozenset[str] = frozenset()
     """Routes whose answers may be tens of megabytes, and hold a connection to the database for seconds."""
     downloads: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Subject:
     example_answers: Mapping[str, Any] = field(default_factory=dict)
     """Route without the prefix -> an example of its answer, where that of the class does not fit, or there is none."""
     middleware: Sequence[Callable[[ASGIApp], ASGIApp]] = ()
-    """Around the gate, such as what gives errors in the protocol's own form."""
+    """Middleware around the gate, such as one that gives errors in the protocol's own form."""
     basic_prefixes: Sequence[str] = ()
     """Beginnings of the addresses whose clients send Basic authentication."""
     pages: Mapping[str, Callable[[], Response]] = field(default_factory=dict)

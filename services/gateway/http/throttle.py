@@ -11,18 +11,18 @@ from collections.abc import Hashable
 USER_FREE = 5
 """Tries that may fail before each further one waits: people mistype."""
 ADDRESS_FREE = 20
-"""Of one address, for all users: an office may be behind one."""
+"""Failures allowed to one address, for all users: an office may be behind one."""
 FIRST_WAIT_SECONDS = 1.0
-"""After the free ones; each further failure doubles it ..."""
+"""Wait after the free failures; each further one doubles it ..."""
 WAIT_SECONDS_MAX = 300.0
 """... up to this: 288 guesses a day, and a user who mistyped waits no longer."""
 FORGET_SECONDS = 3_600.0
-"""Without a try for so long, earlier failures count no more."""
+"""Time without a try after which earlier failures count no more."""
 KEPT_MAX = 10_000
 """Names and addresses with failures, remembered at once: the longest quiet are forgotten first."""
 KNOWN_SECONDS = 30 * 24 * 3_600.0
-"""For so long after a sign-in, tries of that user from that address have a count of their own: guesses of strangers do not keep
-out the user."""
+"""Time after a sign-in during which tries of that user from that address have a count of their own: guesses of strangers do not
+keep out the user."""
 
 
 class _Failures:

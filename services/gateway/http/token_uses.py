@@ -1,4 +1,4 @@
-"""When each token was last used: kept in memory, and written seldom."""
+"""Time of each token's last use: kept in memory, and written seldom."""
 
 from __future__ import annotations
 

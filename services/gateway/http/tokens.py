@@ -13,7 +13,7 @@ from tenuto.kernel.private_files import make_private
 from tenuto.kernel.settings import SettingsError
 
 TOKEN_BYTES = 32
-"""256 bits: nobody guesses it."""
+"""Length of a token: 256 bits cannot be guessed."""
 
 
 class TokenError(SettingsError):

@@ -1,4 +1,5 @@
-"""How answers travel: with an `ETag`, so that who asks again is told that nothing changed, and compressed; and HEAD."""
+"""Transfer of answers: with an `ETag`, so that a client that asks again is told that nothing changed, and compressed; and
+HEAD."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.kernel.tasks import stop_task
 
 COMPRESSED_BYTES_MIN = 1_400
-"""What fits into one packet travels no faster for being smaller."""
+"""Least size of a body that is compressed: one that fits into one packet travels no faster for being smaller."""
 IN_THREAD_BYTES_MIN = 64 << 10
 """Compressed off the event loop: a megabyte takes some ten milliseconds."""
 LEVEL = 5
 LARGE_LEVEL = 1
-"""Of what is compressed off the loop: five megabytes of numbers take 50 ms in place of 220 and are a fifth longer, which is what
-counts where somebody waits for a picture."""
+"""Level of compression off the loop: five megabytes of numbers take 50 ms in place of 220 and are a fifth longer; the time is
+what counts while a user waits for a picture."""
 _GZIP_BITS = 31
 COMPRESSIBLE = frozenset({"application/json", "application/problem+json", "text/html"})
 """Live streams are not, as each event must leave at once; checkpoints and tables of numbers shrink little."""
@@ -28,7 +29,7 @@ _OF_A_BODY = ("content-length", "content-type", "content-encoding")
 
 
 class Transfer:
-    """For GET. Stands inside the gate: nothing is said of what the asker may not see."""
+    """Middleware for GET. It is inside the gate, so that it reveals nothing that the user may not see."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -139,7 +140,7 @@ def _kind(start: Message) -> str:
 
 
 def takes_gzip(accepted: str) -> bool:
-    """By `Accept-Encoding` (RFC 9110): gzip is named, or anything is, and not with weight 0."""
+    """True if `Accept-Encoding` (RFC 9110) names gzip, or any encoding, and not with weight 0."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, _, parameters = part.partition(";")
@@ -152,6 +153,6 @@ def takes_gzip(accepted: str) -> bool:
 
 
 def matches(known: str, tag: str) -> bool:
-    """By `If-None-Match`, which may name several and compares weakly (RFC 9110)."""
+    """True if `If-None-Match`, which may name several tags, includes this one; compared weakly (RFC 9110)."""
     bare = tag.removeprefix("W/")
     return known.strip() == "*" or any(item.strip().removeprefix("W/") == bare for item in known.split(","))

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 
 
 class Turns:
-    """For one asyncio loop."""
+    """Turns for one asyncio loop."""
 
     def __init__(self, *, of_one_user: int, at_once: int | None = None) -> None:
         """`at_once`: places of all users together; None: only each user's are counted."""
         self._of_one_user, self._at_once = of_one_user, at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By user; the users in the order of their turns."""
+        """Waiting requests by user; the users in the order of their turns."""
         self._holding: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def no_such(what: str) -> str:
-    """`what`: the kind and the id, such as "trial 3-7"."""
+    """Sentence that a thing does not exist. `what`: the kind and the id, such as "trial 3-7"."""
     kind, _, name = what.partition(" ")
     lists = {
         "experiment": "`tenuto exp ls` lists those that there are",

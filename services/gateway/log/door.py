@@ -29,7 +29,7 @@ class LogDoor(BaseDoor):
     upkeep: Upkeep
     seen_events: SeenEvents
     webhook_troubles: Callable[[], tuple[WebhookTroubleView, ...]]
-    """Webhooks that need somebody, of those that the asker sees; and so for automations."""
+    """Webhooks with troubles that need attention, of those that the user sees; and so for automations."""
     automation_troubles: Callable[[], Awaitable[tuple[AutomationTroubleView, ...]]]
     bus: Client | None
     """None: in tests without one."""

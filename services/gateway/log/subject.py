@@ -1,4 +1,4 @@
-"""What the log brings to the door."""
+"""Parts that the log brings to the door."""
 
 from __future__ import annotations
 

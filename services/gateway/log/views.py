@@ -23,7 +23,7 @@ class VerifiedView(Model):
     head_hash: str
     """Hex."""
     tampered: TamperedView | None
-    """The first row that does not fit the chain, or what somebody else knows of the log and it does not hold."""
+    """First row that does not fit the chain, or entry that is known elsewhere and that the log does not hold."""
     anchors: int
     """Notes of the log's end that were compared."""
     unchecked: tuple[str, ...]
@@ -35,7 +35,7 @@ class AnchoredView(Model):
     kept: tuple[str, ...]
     """Targets that have it."""
     failed: dict[str, str]
-    """By target: why it has not."""
+    """Reason of the failure by target, of the targets that failed."""
 
 
 class ConsumerView(Model):
@@ -56,11 +56,11 @@ class StatusView(Model):
     backlog: tuple[LaneBacklog, ...]
     """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
     silent_trials: tuple[SilentTrialView, ...] = ()
-    """Of whose workers nothing was heard for ten minutes, the longest silent first, twenty at most: they may hang."""
+    """Trials whose workers have been silent for ten minutes, the longest silent first, twenty at most: they may hang."""
     webhooks: tuple[WebhookTroubleView, ...] = ()
-    """Those whose target does not take what is sent, or of which notices are parked; twenty at most."""
+    """Webhooks whose target does not take what is sent, or that have parked notices; twenty at most."""
     automations: tuple[AutomationTroubleView, ...] = ()
-    """Those with parked events or failing rules, and those of which nothing is heard; twenty at most."""
+    """Automations with parked events or failing rules, and those that are silent; twenty at most."""
     agents: int
     slots: int
     slots_used: int

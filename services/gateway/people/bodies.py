@@ -29,7 +29,7 @@ class NewTokenBody(Model):
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
     permissions: tuple[PermissionName, ...] | None = Field(default=None, min_length=1, max_length=PERMISSIONS_MAX)
-    """What it is limited to, by names of `GET /permissions`. null: no limit but that of the token that makes it."""
+    """Permissions that it is limited to, by names of `GET /permissions`. null: no limit but that of the token that makes it."""
     role: str | None = Field(default=None, min_length=1, max_length=63)
     """Role whose present permissions it is limited to, in place of `permissions`."""
     workspace: str | None = Field(default=None, pattern=NAME_PATTERN)
@@ -49,23 +49,23 @@ class LoginBody(Model):
 
 class LinkBody(Model):
     code: str = Field(min_length=1, max_length=256)
-    """Of the link, made within the last minute and not used yet."""
+    """Code of the link, made within the last minute and not used yet."""
 
 
 class SsoTokenBody(Model):
     code: str = Field(min_length=1, max_length=256)
-    """As the user's browser was shown it."""
+    """Code that the user's browser was shown."""
     verifier: str = Field(min_length=43, max_length=128)
-    """Of which the sign-in was begun with the S256 challenge."""
+    """Verifier whose S256 challenge the sign-in was begun with."""
     label: TokenLabel = ""
     """Name of the machine or program, for the list of the user's sessions."""
 
 
 class PasswordBody(Model):
     password: str = Field(min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
-    """At least 10 characters, and not easy to guess."""
+    """Password of at least 10 characters that is not easy to guess."""
 
 
 class SecretBody(Model):
     value: str = Field(min_length=8, max_length=65_536)
-    """At least 8 characters: a shorter one could not be hidden in logs without hiding words too."""
+    """Secret of at least 8 characters: a shorter one could not be hidden in logs without hiding words too."""

@@ -11,7 +11,7 @@ from tenuto.services.gateway.rights.commands import UserCommand
 
 @dataclass(frozen=True, kw_only=True)
 class CreateUser(UserCommand):
-    """With one token."""
+    """Creates a user with one token."""
 
     new: NewUser
     token_hash: str
@@ -121,7 +121,7 @@ class RevokeToken(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class SetPassword(UserCommand):
-    """Of another user: who knows it is told to choose another."""
+    """Sets the password of another user, who is told to choose a new one at the sign-in."""
 
     name: str
     password_id: str
@@ -130,7 +130,7 @@ class SetPassword(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkUser(UserCommand):
-    """To whoever comes with this name from the provider of identities."""
+    """Links the user to the next identity with this name from the provider of identities."""
 
     name: str
 
@@ -145,7 +145,7 @@ class BeginSession(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class SignInByLink(BeginSession):
-    """By who holds a link that this user just asked for, with a session or the cluster's own token."""
+    """Signs in with a link that this user just asked for, with a session or the cluster's own token."""
 
     asked_by: str
     """SHA-256 of the session's token. Empty: the cluster's own."""
@@ -153,7 +153,7 @@ class SignInByLink(BeginSession):
 
 @dataclass(frozen=True, kw_only=True)
 class SignInAtProvider(BeginSession):
-    """By whom the provider of identities knows."""
+    """Signs in a user whom the provider of identities knows."""
 
     subject: str
     groups: tuple[str, ...]
@@ -163,7 +163,7 @@ class SignInAtProvider(BeginSession):
 
 @dataclass(frozen=True, kw_only=True)
 class SignIn(BeginSession):
-    """By who knows the user's password, which was just compared with the kept one."""
+    """Signs in with the user's password, which was just compared with the stored one."""
 
     password_id: str
     """Id of the hash that it was compared with: another one may have been set meanwhile."""

@@ -30,7 +30,7 @@ class PeopleDoor(BaseDoor):
     """Removes what an earlier user of the name made, so that a new one does not get it."""
     page_links: PageLinks = field(default_factory=PageLinks)
     throttle: Throttle = field(default_factory=Throttle)
-    """Of guesses at passwords."""
+    """Throttle of guesses at passwords."""
     secrets_change: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while secrets are set, and while those of an earlier user are forgotten: none of them come in between."""
 

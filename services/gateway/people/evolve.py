@@ -95,7 +95,7 @@ def _without_user(state: PeopleState, name: str) -> PeopleState:
         return state
     users = state.users.delete(name)
     for other in sorted(users):
-        if users[other].owner == name:  # and nobody's who gets the name later
+        if users[other].owner == name:  # a later user of that name must not own them
             users = users.set(other, replace(users[other], owner=""))
     return replace(state, users=users, tokens=_without(state.tokens, state.tokens_of(name)))
 

@@ -1,4 +1,4 @@
-"""What people bring to the door."""
+"""Parts that people bring to the door."""
 
 from __future__ import annotations
 

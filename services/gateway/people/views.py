@@ -38,7 +38,7 @@ class TokenView(Model):
 
 class WhoamiView(UserView):
     permissions: tuple[str, ...]
-    """Those in the whole cluster, sorted; a token that is limited to some has no others."""
+    """Permissions in the whole cluster, sorted; a token that is limited to some has no others."""
     token: TokenView | None
     """The one that was shown. None: the cluster's own, which does not expire."""
 
@@ -55,7 +55,7 @@ class WaysInView(Model):
 
 class SignedInView(UserView):
     id: str
-    """Of the session, among the user's tokens."""
+    """Id of the session, among the user's tokens."""
     expires_us: int | None
     """None: the session does not end by itself."""
     token: str | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -64,7 +64,7 @@ class SignedInView(UserView):
 
 class LinkView(Model):
     name: str
-    """Who is signed in by it."""
+    """User who is signed in by it."""
     code: str
     """Shown here and never again: it is worth a session, once."""
     expires_us: int
@@ -86,9 +86,9 @@ class SecretKeyView(Model):
     secrets: int
     """Number of secrets and webhooks' targets that are sealed with the new key."""
     unreadable: int
-    """Those that were sealed with a key that was lost before: set them anew."""
+    """Number of secrets that were sealed with a key that was lost before: set them anew."""
     position: int
-    """Of the event in the log."""
+    """Position of the event in the log."""
 
 
 """Roles and workspaces in requests and answers of the REST interface."""
@@ -97,7 +97,7 @@ class SecretKeyView(Model):
 class PermissionView(Model):
     name: str
     allows: str
-    """What it allows, in words."""
+    """Description of what it allows."""
 
 
 class RoleView(Model):
@@ -141,7 +141,7 @@ class WorkspaceView(Model):
     experiments: int
     """Number of its experiments, ended ones included."""
     permissions: tuple[str, ...]
-    """What you may do in it, and in the whole cluster."""
+    """Permissions that you have in it, and in the whole cluster."""
 
 
 class NewWorkspaceBody(Model):

@@ -16,16 +16,16 @@ from tenuto.services.gateway.http.refusals import RequestRefused
 FILES_MAX = 20_000
 """Files in one model directory; more is a data set. The same as the command line's."""
 EXPANSION_MAX = 10
-"""A model directory unpacks to at most this many times its packed size, as text does ..."""
+"""Most times its packed size that a model directory unpacks to, as text does ..."""
 UNPACKED_BYTES_FREE = 64 << 20
-"""... but a small archive may unpack to this much in any case."""
+"""... and bytes that a small archive may unpack to in any case."""
 HEADER_BYTES_MAX = 64 << 10
 """One extended header: long names and links. Readers take one into memory whole."""
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 1_000
 """Limit of file systems on a path, less room for the directory of the unpacked archive."""
 LINKS_FOLLOWED_MAX = 40
-"""As Linux does."""
+"""Most links followed in a row; the same as on Linux."""
 LINK_PARTS_MAX = 1_000_000
 """Names on the ways of all links together: dozens for each file that there may be. It takes a second to follow so many."""
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)

@@ -11,7 +11,7 @@ from typing import Any
 @dataclass(frozen=True)
 class CodeChange:
     path: str
-    """In the model directory."""
+    """Path in the model directory."""
     kind: str
     """added, removed, changed, or comments: a Python file that does the same."""
     detail: str = ""
@@ -20,7 +20,7 @@ class CodeChange:
     """The beginning of the file's hash; None: it is not there."""
     after: str | None = None
     settings: tuple[str, ...] = ()
-    """Of a file that is an experiment's configuration: paths of what changed in it."""
+    """Paths of the settings that changed, if the file is an experiment's configuration."""
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,14 +23,14 @@ FILES_SHOWN_MAX = 100
 FILE_BYTES_MAX = 1 << 20
 """A larger file is compared, but its lines are not shown."""
 DETAIL_CHARACTERS_MAX = 4_000
-"""Of changed lines, per file."""
+"""Most characters of changed lines, per file."""
 KEPT_BYTES_MAX = 32 << 20
-"""Of one archive's files in memory, for showing lines; of what is beyond it only the digests are compared."""
+"""Most bytes of one archive's files kept in memory, for showing lines; of files beyond it only the digests are compared."""
 UNPACKED_BYTES_MAX = 4 << 30
 """Read of one archive. Submissions are far smaller; beyond it the rest counts as equal."""
 READ_BYTES = 1 << 20
 NAME_CHARACTERS = 12
-"""Of a file's hash."""
+"""Characters of a file's hash that are shown."""
 _LINK = b"link to "
 
 
@@ -42,7 +42,7 @@ class _File:
 
 
 def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
-    """By path. None where an archive is gone or unreadable: then only the hashes say that they differ."""
+    """Changes by path. None if an archive is missing or unreadable: then only the hashes say that they differ."""
     try:
         left, right = _contents(a), _contents(b)
     except (OSError, tarfile.TarError, EOFError, zlib.error):
@@ -60,8 +60,8 @@ def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
 
 
 def _compared(left: Mapping[str, _File], right: Mapping[str, _File]) -> set[str]:
-    """Of a run that was made without a cluster only the code is on record that it imported; what else lies in the other's
-    directory is no difference."""
+    """Paths that are compared. A run that was made without a cluster has only the code on record that it imported; other files in
+    the other one's directory are no difference."""
     imported = [side for side in (left, right) if IMPORT_SCRIPT in side]
     paths = {path for side in imported or (left, right) for path in side}
     added = (IMPORT_SCRIPT, IMPORT_PLACE)
@@ -81,7 +81,8 @@ def _changed(path: str, before: _File, after: _File) -> CodeChange:
 
 
 def _changed_configuration(change: CodeChange, before: bytes, after: bytes) -> CodeChange:
-    """With the settings that differ, where both are an experiment's configuration, which people keep beside the code."""
+    """The change with the settings that differ, if both files are an experiment's configuration, which people keep beside the
+    code."""
     try:
         both = [load_yaml(text) for text in (before, after)]
         if not all(isinstance(item, dict) and {"entrypoint", "searcher"} <= item.keys() for item in both):
@@ -94,7 +95,7 @@ def _changed_configuration(change: CodeChange, before: bytes, after: bytes) -> C
 
 
 def _name(file: _File | None) -> str | None:
-    """Of a file's content, for people: `sha256sum` shows the same beginning."""
+    """Name of a file's content, for people: `sha256sum` shows the same beginning."""
     if file is None:
         return None
     return file.digest.decode(errors="replace") if file.digest.startswith(_LINK) else file.digest.hex()[:NAME_CHARACTERS]

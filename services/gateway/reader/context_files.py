@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 FILES_LISTED_MAX = 5_000
-"""Of one directory: a megabyte of names. Most have dozens."""
+"""Most files listed of one directory: a megabyte of names. Most have dozens."""
 TEXT_BYTES_MAX = 1 << 20
-"""Of a file that is shown: far beyond what people read; the rest of a larger one is left out."""
+"""Most bytes shown of a file: far beyond what people read; the rest of a larger one is left out."""
 BINARY_LOOKED_BYTES = 8_192
 """A file with a zero byte within so many is no text, as git judges."""
 

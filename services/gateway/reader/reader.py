@@ -45,16 +45,16 @@ ARCHIVES_AT_ONCE = 2
 CONFIGS_AT_ONCE = 2
 """Configurations: places of their own, as each takes milliseconds and an archive may take a minute."""
 WAITING_MAX = 64
-"""Questions under way or waiting; beyond it senders are asked to come again."""
+"""Most questions under way or waiting; beyond it senders are asked to come again."""
 WAITING_PER_USER_MAX = 8
-"""... of one user: nobody fills the queue alone."""
+"""Same limit for one user, so that none fills the queue alone."""
 CONFIG_SECONDS_MAX = 10.0
 """A configuration takes milliseconds; this is for a crowded machine."""
 ARCHIVE_SECONDS_MAX = 60.0
 """An archive of the largest size takes some seconds."""
 CHANGES_SECONDS_MAX = 20.0
 SAFETY_SECONDS = 2.0
-"""So much later a process ends itself, if nobody killed it."""
+"""Time after which a process ends itself if it was not killed at its limit."""
 ANSWER_BYTES_MAX = 64 << 20
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
 """Passwords among the others are no business of a process that reads strangers' files."""
@@ -90,7 +90,7 @@ class Draft(NamedTuple):
 class Merged(NamedTuple):
     config: ExperimentConfig
     paths: Sequence[tuple[int, Sequence[str]]]
-    """Of each layer: how many values it gave, and the first of them."""
+    """Values by layer: how many it gave, and the paths of the first of them."""
     values: Sequence[Value]
 
 

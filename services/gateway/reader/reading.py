@@ -1,6 +1,6 @@
-"""`python -m tenuto.services.gateway.reader.reading`: reads for the gateway what users send, in a process that may be killed.
+"""`python -m tenuto.services.gateway.reader.reading`: reads files of users for the gateway, in a process that may be killed.
 
-A parser can be made to work for minutes, or to fill the memory, by a few kilobytes. Here this costs nobody else anything: memory,
+A parser can be made to work for minutes, or to fill the memory, by a few kilobytes. Here this harms only its sender: memory,
 files and time have limits, and the process holds no password. It answers frames on its standard output, one for each on its
 standard input.
 """

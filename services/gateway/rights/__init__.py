@@ -1,1 +1,1 @@
-"""Who may do what: users, tokens, roles, workspaces, and the rules that judge a request. Pure."""
+"""Rights: users, tokens, roles, workspaces, and the rules that judge a request. Pure."""

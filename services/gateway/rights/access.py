@@ -1,7 +1,7 @@
-"""Who may do what: workspaces, roles and what is granted. Pure.
+"""Access rights: workspaces, roles and grants. Pure.
 
-A permission is a name such as `experiment.change`. A role is a set of them, granted to a user, a group or a service account,
-in one workspace or in the whole cluster. Where nothing is granted, every user is a member of every workspace that is not private.
+A permission is a name such as `experiment.change`. A role is a set of them, granted to a user, a group or a service account, in
+one workspace or in the whole cluster. Where nothing is granted, every user is a member of every workspace that is not private.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ ROLES: Mapping[str, frozenset[str]] = {
 """Roles that every cluster has. Every user is a member of workspaces that are not private."""
 OWN_ROLES_MAX = 100
 GRANTS_MAX = 100
-"""Of one holder: each is looked at in every request."""
+"""Most grants of one holder: each is looked at in every request."""
 WORKSPACES_MAX = 1_000
 PROJECTS_MAX = 1_000
-"""Of one workspace."""
+"""Most projects of one workspace."""
 DEFAULT = "default"
 """The workspace of experiments that name none."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who asks."""
+    """User or service account of a request."""
 
     name: str
     kind: HolderKind = "user"
@@ -122,7 +122,7 @@ class Workspace:
     """True: it takes no new experiments."""
     description: str = ""
     projects: Map[str, Project] = field(default_factory=Map)
-    """By name."""
+    """Projects by name."""
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
     slots_max: int = 0
@@ -140,11 +140,11 @@ class Workspace:
 @dataclass(frozen=True)
 class Access:
     workspaces: Map[str, Workspace] = field(default_factory=Map)
-    """By name: those that were made, and those that an experiment named. `default` exists in any case."""
+    """Workspaces by name: those that were made, and those that an experiment named. `default` exists in any case."""
     roles: Map[str, tuple[str, ...]] = field(default_factory=Map)
     """Own roles of this cluster: name -> permissions."""
     grants: Map[str, tuple[Grant, ...]] = field(default_factory=Map)
-    """By holder, such as `user/olga` or `group/vision`."""
+    """Grants by holder, such as `user/olga` or `group/vision`."""
 
     @property
     def has_private(self) -> bool:
@@ -183,7 +183,7 @@ _BESIDE_WORKSPACES = frozenset({"cluster.view"})
 
 
 def allowed(access: Access, subject: Subject, permission: str, workspace: str = "") -> bool:
-    """Whether the subject has the permission in the workspace, or, where none is named, in the whole cluster."""
+    """True if the subject has the permission in the workspace, or in the whole cluster if none is named."""
     if subject.limited_to is not None and permission not in subject.limited_to:
         return False
     return not is_outside(subject, permission, workspace) and permission in held(access, subject, workspace)
@@ -202,7 +202,7 @@ def is_private(access: Access, workspace: str) -> bool:
 
 
 class Sight(NamedTuple):
-    """Which experiments a subject sees."""
+    """Experiments that a subject sees."""
 
     hidden: frozenset[str] = frozenset()
     """Private workspaces in which it has no role that lets it, and all but one where its token is limited to that one."""
@@ -301,7 +301,7 @@ def _given(data: EventData, *names: str) -> dict[str, Any]:
 
 
 def without_holder(access: Access, holder: str) -> Access:
-    """After the end of a user: whoever has the name later begins with nothing."""
+    """Access rights after the end of a user: a later user of that name begins with nothing."""
     return replace(access, grants=access.grants.delete(holder)) if holder in access.grants else access
 
 
@@ -314,7 +314,7 @@ def _with_grants(access: Access, data: RoleGranted | RoleRevoked, new: tuple[Gra
 
 
 def _without_role(access: Access, role: str) -> Access:
-    """Nobody who had it has another role of that name that is made later."""
+    """Access rights without the role and its grants, so that its holders do not get a role of that name that is made later."""
     roles = access.roles.delete(role) if role in access.roles else access.roles
     grants = access.grants
     for holder in sorted(grants):

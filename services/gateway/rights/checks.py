@@ -1,4 +1,4 @@
-"""Whether the user of a command has a permission."""
+"""Checks that the user of a command has a permission."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tenuto.services.gateway.rights.state import PeopleState
 
 
 def check_admin(state: PeopleState, command: UserCommand, permission: str) -> None:
-    """Whether the user has the permission in the whole cluster. Raises Refused."""
+    """Checks that the user has the permission in the whole cluster. Raises Refused."""
     if why := refusal(state.access, state.subject(command.user), Rule(permission)):
         raise Refused(why, "forbidden")

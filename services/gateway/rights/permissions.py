@@ -11,7 +11,7 @@ from tenuto.services.gateway.rights.access import Access, Subject, allowed, is_o
 
 
 class Where(Enum):
-    """Where the subject needs the permission."""
+    """Place in which the subject needs the permission."""
 
     OPEN = "nowhere: no token is asked for"
     CLUSTER = "in the whole cluster"
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
     permission: str
     where: Where = Where.CLUSTER
     others: str = ""
-    """Permission that is needed, too, for what belongs to somebody else. Empty: whose it is does not matter."""
+    """Permission that is needed, too, for things of other users. Empty: the owner does not matter."""
 
 
 OPEN = Rule("", Where.OPEN)
@@ -54,7 +54,8 @@ ROLES = Rule("role.admin")
 
 
 def refusal(access: Access, subject: Subject, rule: Rule, *, workspace: str = "", owner: str = "", what: str = "") -> str:
-    """Why the subject may not, in one sentence; empty where it may. `workspace` and `owner`: of what is asked for (`what`)."""
+    """Reason why the subject may not do this, in one sentence; empty if it may. `workspace` and `owner` belong to the requested
+    thing (`what`)."""
     needed = rule.permission
     if not needed:
         return ""

@@ -11,7 +11,7 @@ from tenuto.schemas.events.access import HolderKind
 from tenuto.services.gateway.rights.access import Access, Subject, is_cluster_admin, sight
 
 ADMIN = "admin"
-"""Whoever holds the cluster's own token."""
+"""User of the cluster's own token."""
 EARLIER = "an earlier user "
 """Prefix of a removed user's name, if another user has the name now."""
 USERS_MAX = 10_000
@@ -33,9 +33,9 @@ class User:
     subject: str = ""
     """Issuer and subject at the provider of identities. Empty: the user does not sign in there."""
     link_expected: bool = False
-    """True: whoever comes from there with this name is this user."""
+    """True: the next identity that comes from there with this name is linked to this user."""
     groups: tuple[str, ...] = ()
-    """As the provider told at the last sign-in."""
+    """Groups that the provider named at the last sign-in."""
     service: bool = False
     """True: an account for programs, which has no password."""
     owner: str = ""
@@ -55,12 +55,12 @@ class Token:
     user: str
     created_us: int
     expires_us: int | None = None
-    """From then on it is worth nothing. None: it does not expire."""
+    """Time from which it is no longer valid. None: it does not expire."""
     label: str = ""
     session: bool = False
     """True: given at a sign-in."""
     permissions: tuple[str, ...] | None = None
-    """Names of the permissions that it is limited to. None: whoever shows it may do what its user may."""
+    """Names of the permissions that it is limited to. None: it allows all that its user may do."""
     workspace: str = ""
     """Workspace that it is limited to. Empty: none."""
 
@@ -78,12 +78,12 @@ class Token:
 
 @dataclass(frozen=True)
 class PeopleState:
-    """What the gateway remembers of people: users, their tokens, and what they may do where."""
+    """The gateway's record of people: users, their tokens, and their rights."""
 
     users: Map[str, User] = field(default_factory=Map)
-    """By name; the one whose token is the cluster's own is not among them."""
+    """Users by name; the user of the cluster's own token is not among them."""
     tokens: Map[str, Token] = field(default_factory=Map)
-    """By hash. Expired ones stay until their user makes another, so that they can be shown and told from wrong ones."""
+    """Tokens by hash. Expired ones stay until their user makes another, so that they can be shown and told from wrong ones."""
     barred: Map[str, str] = field(default_factory=Map)
     """Issuer and subject -> name of the user who was removed: not made anew at the next sign-in."""
     access: Access = field(default_factory=Access)
@@ -110,7 +110,7 @@ class PeopleState:
         return next((name for name in sorted(self.users) if subject and self.users[name].subject == subject), "")
 
     def acts_for(self, user: str, name: str) -> bool:
-        """Whether the tokens of user `name` are this user's affair: the own ones, and those of service accounts."""
+        """True if the user may manage the tokens of `name`: the user's own, and those of the user's service accounts."""
         return user == name or (name in self.users and bool(user) and self.users[name].owner == user)
 
     def subject(self, name: str, token: Token | None = None) -> Subject:
@@ -128,7 +128,7 @@ class PeopleState:
 
     @property
     def hidden_from(self) -> Callable[[str], frozenset[str]] | None:
-        """`hidden_of`; None: nobody misses anything."""
+        """`hidden_of`; None if all users see everything."""
         return self.hidden_of if self.access.has_private else None
 
     def run_owner(self, user_name: str, started_us: int) -> str:

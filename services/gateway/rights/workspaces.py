@@ -1,4 +1,4 @@
-"""Which workspaces there are, and what they take. Pure."""
+"""Workspaces, and the experiments that they take. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.services.gateway.rights.state import PeopleState
 
 
 class WorkspaceCommand(Protocol):
-    """What a user asks for in a workspace."""
+    """Command of a user in a workspace."""
 
     @property
     def user(self) -> str: ...
@@ -23,7 +23,7 @@ class WorkspaceCommand(Protocol):
 
 
 def check_place(state: PeopleState, subject: Subject, workspace: str, project: str) -> None:
-    """Whether the subject may submit an experiment there. Raises Refused."""
+    """Checks that the subject may submit an experiment there. Raises Refused."""
     if why := refusal(state.access, subject, CREATES_EXPERIMENT, workspace=workspace):
         raise Refused(why, "forbidden")
     found = workspace_of(state.access, workspace)
@@ -37,7 +37,7 @@ def check_place(state: PeopleState, subject: Subject, workspace: str, project: s
 
 
 def check_limits(state: PeopleState, config: ExperimentConfig) -> None:
-    """Whether the workspace's limits hold for a new experiment. Raises Refused."""
+    """Checks a new experiment against the workspace's limits. Raises Refused."""
     resources = config.resources
     check_priority(state, resources.workspace, resources.priority)
     if resources.slots_max:
@@ -72,7 +72,8 @@ def check_slots(state: PeopleState, workspace: str, slots: int | None) -> None:
 
 
 def check_image(state: PeopleState, workspace: str, image: str | None) -> None:
-    """Without an image an experiment runs in the environment of the agents, which is their operator's. Raises Refused."""
+    """Checks that the workspace allows the image. An experiment without one runs in the environment of the agents, which is their
+    operator's. Raises Refused."""
     allowed = workspace_of(state.access, workspace).images
     if not allowed or image is None or any(fits(pattern, image) for pattern in allowed):
         return
@@ -97,7 +98,8 @@ def check_wall_hours(state: PeopleState, workspace: str, hours: float | None) ->
 
 
 def check_storage(state: PeopleState, workspace: str, stored_bytes: int | None) -> None:
-    """`stored_bytes`: of the workspace's checkpoints, as the views say; None: nobody counted. Raises Refused."""
+    """Checks the workspace's limit of storage. `stored_bytes`: size of its checkpoints, as the views say; None: not counted.
+    Raises Refused."""
     limit = workspace_of(state.access, workspace).storage_bytes_max
     if limit and stored_bytes is not None and stored_bytes >= limit:
         raise Refused(
@@ -108,7 +110,8 @@ def check_storage(state: PeopleState, workspace: str, stored_bytes: int | None) 
 
 
 def check_project(state: PeopleState, workspace: str, project: str, *, begins: bool = False) -> None:
-    """Whether the project takes an experiment. `begins`: one that does not exist begins with it. Raises Refused."""
+    """Checks that the project takes an experiment. `begins`: True: a missing project is made with its first experiment. Raises
+    Refused."""
     projects = workspace_of(state.access, workspace).projects
     if project not in projects:
         if not begins:
@@ -145,8 +148,8 @@ IMAGES_SHOWN = 5
 
 
 def fits(pattern: str, image: str) -> bool:
-    """Whether the pattern, in which `*` stands for any text, is the whole name. Its time grows with their lengths only, however
-    many stars there are."""
+    """True if the pattern, in which `*` stands for any text, matches the whole name. Takes time in proportion to their lengths,
+    however many stars there are."""
     first, *parts = pattern.split("*")
     if not parts:
         return image == pattern

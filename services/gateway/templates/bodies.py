@@ -10,7 +10,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.merging import BYTES_MAX
 
 TEXT_CHARACTERS_MAX = 2 * BYTES_MAX
-"""As YAML, which may have comments."""
+"""Most characters of a template as YAML, which may have comments."""
 
 
 class TemplateBody(Model):
@@ -24,12 +24,12 @@ class TemplateView(Model):
     workspace: str | None
     """Workspace that it is of. null: the whole cluster."""
     version: int
-    """How often it was set."""
+    """Number of times that it was set."""
     digest: str
     """SHA-256 (hex) of what it says."""
     size_bytes: int
     warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Of what was sent now: sentences on what may not be what was meant. Absent: there are none."""
+    """Warnings about the text sent now: sentences on values that may not be meant so. Absent: there are none."""
 
 
 class TemplateDetail(TemplateView):

@@ -23,7 +23,7 @@ from tenuto.services.gateway.templates.state import layer
 class Resolution:
     config: ExperimentConfig
     layers: tuple[ConfigLayer, ...]
-    """What was merged under it, the more specific first."""
+    """Layers that were merged under it, the more specific first."""
     sent_hash: str
     values: Sequence[Value] = ()
     """All of them, where they were asked for."""

@@ -28,7 +28,7 @@ async def templates(
     door: Door,
     workspace: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those of it, and of the cluster.")] = None,
 ) -> Response:
-    """Those that you see: of the whole cluster, and of workspaces."""
+    """Templates that you see: of the whole cluster, and of workspaces."""
     await door.users_known()
     seen, found = door.sight(), []
     for place, name, template in door.state.templates.named():
@@ -72,7 +72,8 @@ async def remove_of_workspace(door: Door, workspace: WorkspaceName, template: Te
 
 @router.get("/workspaces/{workspace}/defaults", response_model=TemplateDetail)
 async def show_defaults(door: Door, workspace: WorkspaceName) -> Response:
-    """What experiments of the workspace get where neither they nor their template say anything. Version 0: never set."""
+    """Defaults of the workspace: settings of experiments where neither they nor their template say anything. Version 0: never
+    set."""
     found = door.state.templates.find(workspace, "") or _NEVER
     return answer(TemplateDetail(**dict(_view(workspace, "", found)), config=json.loads(found.text)))
 
@@ -115,6 +116,6 @@ async def _put(door: TemplatesDoor, workspace: str | None, name: str, body: Temp
     config, notes = await door.reader.part(body.config.encode(), asking())
     await door.carry_out(SetTemplate(**asked(door), name=name, workspace=workspace, config=config))
     found = door.state.templates.find(workspace or "", name)
-    if found is None:  # somebody removed it meanwhile
+    if found is None:  # it was removed meanwhile
         raise no_template(workspace or "", name)
     return answer(_view(workspace or "", name, found, notes))

@@ -14,9 +14,10 @@ from tenuto.services.gateway.rights.state import PeopleState
 
 PER_WORKSPACE_MAX = 100
 TEMPLATES_MAX = 1_000
-"""In the whole cluster."""
+"""Most templates in the whole cluster."""
 ALL_BYTES_MAX = 4 << 20
-"""Of all of them as JSON: they are part of the gateway's state, which is kept in memory and written into each snapshot."""
+"""Most bytes of all templates as JSON: they are part of the gateway's state, which is kept in memory and written into each
+snapshot."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class Template:
     version: int
     digest: str
     text: str
-    """As JSON, with sorted names."""
+    """Configuration as JSON, with sorted names."""
 
 
 @dataclass(frozen=True)
 class Templates:
     kept: Map[str, Template] = field(default_factory=Map)
-    """By `workspace/name`. Without a workspace: of the whole cluster. Without a name: the defaults of the workspace."""
+    """Templates by `workspace/name`. Without a workspace: of the whole cluster. Without a name: the defaults of the workspace."""
 
     def find(self, workspace: str, name: str) -> Template | None:
         return self.kept.get(f"{workspace}/{name}")
@@ -52,7 +53,7 @@ NOTHING = "{}"
 
 
 def layer(templates: Templates, workspace: str, name: str) -> Layer | None:
-    """Without a name: the defaults of the workspace."""
+    """Layer of a template; without a name, of the defaults of the workspace. None if it is missing or sets nothing."""
     found = templates.find(workspace, name)
     if found is None or found.text == NOTHING:
         return None
@@ -62,7 +63,7 @@ def layer(templates: Templates, workspace: str, name: str) -> Layer | None:
 
 @dataclass(frozen=True)
 class TemplatesState(PeopleState):
-    """What the gateway remembers for templates: of whom they are, and what they say."""
+    """The gateway's record of templates: their workspaces and contents."""
 
     templates: Templates = field(default_factory=Templates)
-    """Of configurations, and the defaults of workspaces."""
+    """Templates of configurations, and the defaults of workspaces."""

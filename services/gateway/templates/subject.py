@@ -1,4 +1,4 @@
-"""What templates bring to the door."""
+"""Parts that templates bring to the door."""
 
 from __future__ import annotations
 

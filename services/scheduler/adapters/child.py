@@ -20,7 +20,8 @@ from tenuto.kernel.settings import Settings
 MESSAGE_BYTES_MAX = 7 << 20
 """Longest message; less than NATS takes."""
 MEMORY_BYTES_MAX = 4 << 30
-"""Of addresses; libraries map far more than they use. A process that wants more ends, and another one is started."""
+"""Most address space of the process; libraries map far more than they use. A process that wants more ends, and another one is
+started."""
 NICENESS = 10
 """Decisions go before questions."""
 COLLECTED = (50_000, 1_000, 1_000)
@@ -33,7 +34,7 @@ class ChildEnded(Exception):
 
 
 class ChildLate(ChildEnded):
-    """It did not answer in time, and was killed."""
+    """The process did not answer in time, and was killed."""
 
 
 class Child:
@@ -54,7 +55,7 @@ class Child:
             except ChildEnded as error:
                 if fresh or isinstance(error, ChildLate):
                     raise
-                # It may have ended just then because nobody had asked for long.
+                # The process may have ended just then because it was idle for long.
                 return await self._asked(question, seconds)
 
     async def _asked(self, question: bytes, seconds: float) -> bytes:
@@ -103,7 +104,7 @@ async def read(stream: asyncio.StreamReader) -> bytes:
 
 
 async def serve(answer: Callable[[bytes], Awaitable[bytes]], idle_seconds: float) -> None:
-    """In the process itself: answers until its input ends, or nobody has asked for `idle_seconds`."""
+    """Runs in the child process: answers questions until its input ends, or until none has come for `idle_seconds`."""
     os.nice(NICENESS)
     gc.freeze()
     gc.set_threshold(*COLLECTED)

@@ -1,4 +1,4 @@
-"""Who had slots and who waited at an earlier moment: `python -m tenuto.services.scheduler.adapters.past` is a process of the
+"""Slots held and trials waiting at an earlier moment: `python -m tenuto.services.scheduler.adapters.past` is a process of the
 scheduler that folds the log anew and keeps states on the way."""
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ FOLD_SECONDS_MAX = 2.0
 ANSWER_SECONDS_MAX = 12.0
 """A page of 2,000 events and the pass of a very long queue stay far below."""
 IDLE_SECONDS_MAX = 600.0
-"""The states of a long log take some hundred megabytes, which nobody needs when nobody looks."""
+"""Longest idle time before the process ends: the states of a long log take some hundred megabytes, which are not needed while no
+one asks."""
 AGENTS_MAX = 1_000
 """Agents in an answer; a page shows no more."""
 NOT_NOW = "The log cannot be read right now; ask again in a few seconds."

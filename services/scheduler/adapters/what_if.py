@@ -26,7 +26,7 @@ MODULE = "tenuto.services.scheduler.adapters.what_if"
 RUN_SECONDS_MAX = 20.0
 """Longest reading and simulation. A browser waits longer than that, and a core is taken for so long."""
 ANSWER_SECONDS_MAX = 26.0
-"""With the start of the process and its answer."""
+"""Longest time to an answer, including the start of the process and the transfer of its answer."""
 CPU_SECONDS_MAX = 30
 """Also when the scheduler, which would end the process, is gone."""
 FACTS_MAX = 100_000
@@ -68,7 +68,7 @@ class WhatIfs:
 
 
 async def read(log: EventLog, upto: int | None) -> list[Event]:
-    """What a script is made of, in order. Raises NotPossible, LogError."""
+    """Events that a script is made of, in order. Raises NotPossible, LogError."""
     head = await log.head()
     upto = head if upto is None else upto
     if upto > head:

@@ -243,5 +243,5 @@ evolve = FOLDS.evolve
 
 
 def apply(state: State, data: EventData, now_us: int) -> State:
-    """As `evolve`, for what is only being decided."""
+    """Same as `evolve`, but for an event that is only being decided."""
     return FOLDS.apply(state, data, Draft(now_us))

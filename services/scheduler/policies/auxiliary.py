@@ -1,8 +1,8 @@
 """Auxiliary trials: `slots_per_trial: 0`.
 
-They take no slots, so they wait for nobody's and nobody waits for theirs; no policy, share or quota of slots counts them. Each
-starts at once on the agent that has the fewest of them, of the experiment's own pool or else of a fallback pool. An agent runs a
-bounded number (`TENUTO_AUXILIARY_TRIALS_MAX`, recorded when it joins), because each is a process.
+They take no slots, so they neither wait for those of others nor make others wait; no policy, share or quota of slots counts them.
+Each starts at once on the agent that has the fewest of them, of the experiment's own pool or else of a fallback pool. An agent
+runs a bounded number (`TENUTO_AUXILIARY_TRIALS_MAX`, recorded when it joins), because each is a process.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def plan(state: State) -> list[EventData]:
 
 
 class _LookedAt(NamedTuple):
-    """What the last look at a pool depended on."""
+    """Objects that the last look at a pool depended on."""
 
     pool: Pool
     homes: tuple[Pool | None, ...]
@@ -159,7 +159,8 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[Ca
     first: dict[tuple[object, ...], _Gang] = {}
     counts: dict[tuple[object, ...], int] = {}
     slots: dict[str, int] = {}
-    """By workspace, where these are told apart: the queue of one that may have nothing more must not hide the others."""
+    """Slots demanded so far, by workspace if workspaces are told apart: the queue of one that may have no more must not hide the
+    others."""
     for gang in _gangs(state, pool):
         asked, workspace = gang.asked, gang.experiment.workspace if provisioned.by_workspace else ""
         if slots.get(workspace, 0) >= provisioned.slots_most:
@@ -234,8 +235,8 @@ def _unserved(experiment: Experiment, room: _Room | None, quotas: _Quotas) -> It
 
 
 def _auxiliary(state: State, pool: Pool) -> Iterator[_Gang]:
-    """Of trials without slots only the first that no agent could run, whether it has room now or not: agents run many of
-    them, so one node is enough to begin with."""
+    """First trial without slots that no agent could run, even if it had room. One is enough: agents run many of them, so one node
+    will do to begin with."""
     for _, _, key in pool.auxiliary_queue:
         experiment = state.experiments[key]
         asked = experiment.constraints or ANYWHERE

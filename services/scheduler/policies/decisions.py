@@ -27,9 +27,9 @@ class Demand(NamedTuple):
     """One trial that waits for slots."""
 
     experiment: Experiment
-    """As this trial asks: it may not go where it failed before."""
+    """The experiment with the constraints of this trial: it may not go where it failed before."""
     number: int
-    """Of the trial."""
+    """Number of the trial."""
     used: int
     """Slots that the experiment holds or was promised."""
     wanted: int
@@ -46,7 +46,8 @@ def demand_of(experiment: Experiment, number: int, used: int) -> Demand:
 
 class Decisions:
     def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None, policy: str) -> None:
-        """`notes`: filled with why each experiment waits, for whoever asks. It changes no decision. `policy`: its name."""
+        """`notes`: receives the reason why each experiment waits, for later questions; it changes no decision. `policy`: its
+        name."""
         self.state, self.pool, self.now_us, self.notes, self.policy = state, pool, now_us, notes, policy
         self.drafts: list[EventData] = []
         self.taken: set[str] = set()

@@ -1,9 +1,9 @@
-"""Fair share: each experiment may hold its max-min fair share (see `shares`), and more while nobody else wants it.
+"""Fair share: each experiment may hold its max-min fair share (see `shares`), and more while no other one wants it.
 
-Who is furthest below its share is served first, and may preempt those above theirs, but never below it: so nothing is preempted
-to and fro. Gangs that are within their share and held keep what is behind them from the free slots, except for backfill.
-After them, free slots go to whoever can use them; such gangs are above their share and give way as soon as it is wanted.
-A gang that is larger than its share gets its slots in turn with the others (see `turns`).
+The experiment furthest below its share is served first, and may preempt those above theirs, but never below it: so nothing is
+preempted to and fro. Gangs that are within their share and held keep experiments behind them from the free slots, except for
+backfill. After them, free slots go to any experiment that can use them; such gangs are above their share and give way as soon as
+it is wanted. A gang that is larger than its share gets its slots in turn with the others (see `turns`).
 
 With a half-life, past use lowers the weight of workspaces and users (see `usage`).
 """
@@ -43,8 +43,8 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
 
 
 def _anything_to_do(state: State, pool: Pool) -> bool:
-    """True if somebody could use slots, and there are some that could change hands: free ones, or those of running gangs that may
-    give way."""
+    """True if an experiment could use slots, and there are some that could change hands: free ones, or those of running gangs
+    that may give way."""
     if not pool.queue and not pool.elastic:
         return False
     return bool(pool.free or pool.victims or pool.elastic or may_borrow(state, pool))
@@ -103,7 +103,7 @@ class FairShareRules(Rules):
 
     @property
     def preemptible(self) -> PreemptionCandidates:
-        """Made when it is first needed: most passes preempt nobody."""
+        """Candidates for preemption, found on first use: most passes preempt no gang."""
         if self._preemptible is None:
             comes_back = self.supply.comes_back
             found = PreemptionCandidates(self.state, self.pool, self.shares.above, self.targets, self.taken, comes_back)
@@ -114,7 +114,8 @@ class FairShareRules(Rules):
         return 0 if self.preemptible.alone(allocation) else None
 
     def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
-        """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""
+        """Gangs of experiments above their share. The experiment furthest above gives first, and of its gangs the latest saved or
+        granted."""
         return self.preemptible.candidates(missing)
 
     def together(self, candidates: list[Candidate]) -> list[Candidate]:
@@ -147,7 +148,8 @@ class FairShareRules(Rules):
     # Elastic trials.
 
     def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
-        """Of those above their share, as many as they are above it, their largest trials first."""
+        """Elastic allocations of experiments above their share, largest trials first, each with the slots that it can give:
+        together at most what the experiment holds above its share."""
         above: dict[int, int] = {}
         found = [self.state.allocations[item] for item in self.pool.elastic]
         for allocation in sorted(found, key=lambda item: (-count(self.decisions.slots_soon(item)), item.allocation_id)):
@@ -268,7 +270,7 @@ class FairShareQueue:
                 missing -= self._make_way(self._state.experiments[key], min(missing, wanted[key]))
 
     def _make_way_around(self, entry: Growing, more: int) -> None:
-        """For one that may only grow where it is: what is given up elsewhere it could not use."""
+        """Makes way for a trial that may only grow where it is: it could not use slots that are given up elsewhere."""
         asked, ground = for_trial(entry.experiment, entry.number).constraints, self.supply.ground
         room = ground.around(asked, [agent_id for agent_id, _ in entry.slots])
         if room is not None and more > 0:
@@ -301,8 +303,8 @@ class FairShareQueue:
     # Those that have their share.
 
     def _lend_the_rest(self) -> None:
-        """Free slots that nobody within a share waits for, to those who will give them back."""
-        # Whoever borrows gives the slots back on demand, so reserved rooms are open to borrowers.
+        """Grants free slots that no experiment within its share waits for to experiments that will give them back."""
+        # Borrowers give the slots back on demand, so reserved rooms are open to them.
         self.parts.reservations.in_rooms.open_all()
         # The queue is that of the state, in which trials granted slots in this pass still wait.
         served = {draft.trial_id for draft in self.decisions.drafts if isinstance(draft, AllocationGranted)}
@@ -336,7 +338,7 @@ class FairShareQueue:
         return starting.on_lent_slots(demand)
 
     def _note_share(self, experiment: Experiment, used: int) -> None:
-        """Why one waits that nobody's slots are kept or freed for."""
+        """Notes why an experiment waits for which no slots are kept or freed."""
         if self.decisions.notes is None or self.parts.quotas.over_limit(experiment, used):
             return
         key = experiment.experiment_id

@@ -34,7 +34,7 @@ NOWHERE = Reach(0, 0, 0)
 
 class _Reaches(NamedTuple):
     agents: tuple[str, ...]
-    """Of the pool, for which these were found."""
+    """Agents of the pool for which these were found."""
     found: dict[tuple[Constraints, int], Reach]
 
 
@@ -87,7 +87,7 @@ def _fits(state: State, pool: Pool, experiment: Experiment, number: int) -> bool
 
 
 def never(state: State, pool: Pool, experiment: Experiment) -> Waiting | None:
-    """Why none of its trials may ever start in its pool as that is now; None: one may."""
+    """Reason why none of the experiment's trials can ever start in its pool as that is now; None if one can."""
     if experiment.slots_per_trial > pool.capacity:
         return TooLarge(**gang(experiment), slots_offered=pool.capacity)
     if first_coming(state, pool, experiment) is not None:

@@ -1,5 +1,5 @@
-"""First in, first out: by place (at first the order of submission), whatever the priority. Nobody is preempted, except a gang
-that started ahead of a larger one and runs longer than it said. The first gang that does not fit holds back all behind it."""
+"""First in, first out: by place (at first the order of submission), whatever the priority. No gang is preempted, except one that
+started ahead of a larger one and runs longer than it said. The first gang that does not fit holds back all behind it."""
 
 from __future__ import annotations
 

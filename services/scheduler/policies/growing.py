@@ -1,4 +1,4 @@
-"""Elastic trials grow into free slots that nobody waits for.
+"""Elastic trials grow into free slots that no other trial waits for.
 
 - Trials of the same rank are kept even: the smallest gets the next slot. Those on slots that a fallback pool lends grow last.
 - A running trial grows at the earliest `keep_seconds` after it got its size, because every change costs a checkpoint and a start.
@@ -23,7 +23,7 @@ from tenuto.services.scheduler.state import Allocation, Experiment
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, merged
 
 GUEST_RANK = 100
-"""Behind all priorities: trials of other pools grow last."""
+"""Rank behind all priorities: trials of other pools grow last."""
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Growing:
     slots: SlotSet
     most: int
     draft_at: int = -1
-    """Of one that is granted slots: the place of its grant among the drafts."""
+    """Place of its grant among the drafts if it is granted slots in this pass; -1 for a running one."""
     allocation: Allocation | None = None
-    """Of a running one."""
+    """Allocation of a running trial; None if it is granted slots in this pass."""
     size: int = field(init=False)
     """Slots that it will have."""
 
@@ -88,7 +88,8 @@ class Growth:
         return found
 
     def _even_part(self, experiment: Experiment) -> int:
-        """Of what the experiment holds and what is free, for one of the trials that it is expected to run at once."""
+        """Even part of the slots that the experiment holds and the free ones, for one of the trials that it is expected to run at
+        once."""
         at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
         granted = self._decisions.granted.get(experiment.experiment_id, 0)
         return (experiment.slots_used + granted + self._supply.available()) // at_once

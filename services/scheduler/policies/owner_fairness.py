@@ -2,14 +2,14 @@
 
 Next is the owner (a user in a workspace) that holds the fewest slots of the pool for its weight; with what was promised to it in
 the pass, without what gives way in it. Owners that hold equally much, and one owner's experiments, come in the order (place,
-experiment). So nobody gains by submitting more, or earlier, than others. Nothing is preempted among equals.
+experiment). So no owner gains by submitting more, or earlier, than others. Nothing is preempted among equals.
 
 What others hold changes all the time, so a gang that must wait is remembered (SlotsReserved): if it is its owner's first, it is
 before all others of its priority until it starts. Otherwise those who hold less could for ever take the slots kept for it.
 
-Of each owner, what it holds and the order of its experiments are remembered beside the experiments that they were found from,
-which are known by identity (`Pool.groups`). It is kept in the pool's memo, which is no part of the state: without it every
-result is the same.
+What each owner holds and the order of its experiments are remembered beside the experiments that they were found from, which are
+known by identity (`Pool.groups`). This is kept in the pool's memo, which is no part of the state: without it every result is the
+same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Group:
 
 
 class _Groups(dict[Owner, _Group]):
-    """Of one pool."""
+    """Groups of one pool."""
 
 
 def _groups(pool: Pool) -> dict[Owner, _Group]:
@@ -149,7 +149,7 @@ class OwnerFairness:
         return (1, (self._groups[owner].held + self._changes.get(owner, 0)) / self._weight(owner), place, key)
 
     def _weight(self, owner: Owner) -> float:
-        """Of the workspace times that of the user."""
+        """Weight of the workspace times that of the user."""
         weight = 1.0
         for name in (f"workspace/{owner[0]}", f"user/{owner[1]}") if self._state.shares else ():
             share = self._state.shares.get(name)

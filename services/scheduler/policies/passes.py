@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Rules)
 
 
 class Parts(Generic[R]):
-    """Of one pass. Making them looks at nothing: what a part needs to know it finds when it is first asked."""
+    """Parts of one pass. Construction reads no state; each part looks up what it needs on first use."""
 
     def __init__(
         self,

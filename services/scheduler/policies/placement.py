@@ -22,7 +22,7 @@ class _Racks(NamedTuple):
     """Every event about an agent makes the pool's agents anew, so what was found for these very ones is true."""
 
     agents: tuple[str, ...]
-    """Of the pool."""
+    """Agents of the pool."""
     labels: dict[str, str]
     """Agent -> the rack that it says it is in."""
 
@@ -81,7 +81,8 @@ class FreeSlots:
         return self._pack(self._idle, wanted) if rack is None else self.take_in(rack, wanted)
 
     def take_in(self, room: Iterable[str], wanted: int, *, spread: bool = False) -> tuple[AgentSlots, ...]:
-        """As `take`, on these agents only; with `spread` evenly on as many as possible, those with most free slots first."""
+        """Same as `take`, but on these agents only; with `spread`, evenly on as many as possible, those with most free slots
+        first."""
         inside = sorted((count, agent_id) for agent_id in room if (count := self.on(agent_id)))
         if not spread:
             return self._pack(inside, wanted, everywhere=False)

@@ -31,7 +31,8 @@ class PreemptionCandidates:
         taken: set[str],
         comes_back: Callable[[Allocation], int],
     ) -> None:
-        """`above`: experiments that hold more than their target. `comes_back`: slots that can be used when one is released."""
+        """Parameters: `above` are experiments that hold more than their target; `comes_back` tells the slots that can be used
+        when an allocation is released."""
         self._state, self._pool, self._targets, self._taken = state, pool, targets, taken
         self._comes_back = comes_back
         self._order: dict[int, list[Allocation]] = {}
@@ -39,7 +40,7 @@ class PreemptionCandidates:
         self._gone: dict[int, int] = {}
         """Experiment -> slots of its gangs that were taken."""
         self._counted = set(taken)
-        """Those of `taken` that `_gone` has."""
+        """Allocations of `taken` that `_gone` includes."""
         for item in sorted(taken):
             self._count_gone(item)
         self._above = {key: state.experiments[key] for key in sorted(above) if state.experiments[key].preemptible}
@@ -107,7 +108,7 @@ class PreemptionCandidates:
                     yield entry, Candidate(gang, gain, 0)
 
     def _all(self, experiment: Experiment) -> Iterator[tuple[Entry, Candidate]]:
-        """Those of an elastic experiment."""
+        """Candidates of an elastic experiment."""
         key, holds = experiment.experiment_id, self._holds(experiment)
         for gang in self._staying(experiment):
             if holds - gang.size < self._targets.get(key, 0):
@@ -141,8 +142,8 @@ class PreemptionCandidates:
             heappush(self._heaps.setdefault(experiment.slots_per_trial, []), entry)
 
     def _catch_up(self) -> None:
-        # Their number tells, as `taken` only grows between two questions: under fair share nobody asks `Reclaiming.could_free`,
-        # which takes some for a moment.
+        # Comparing the numbers is enough, as `taken` only grows between two questions: fair share never calls
+        # `Reclaiming.could_free`, which takes some for a moment.
         if len(self._taken) == len(self._counted):
             return
         for item in sorted(self._taken - self._counted):

@@ -4,8 +4,8 @@ The most urgent are served first, and among equals in the order of `owner_fairne
 allocations of strictly lower priority. One that is held holds back the trials behind it at its own priority until it fits, so
 that small gangs cannot starve a large one. Trials of lower priority may use the slots meanwhile, because they can be preempted.
 
-Skipped, holding nobody back: experiments at their slot limit, and gangs larger than all usable slots of the pool. A gang that
-must be on one agent or rack holds back only the one that is nearest to having its slots.
+Skipped, without holding others back: experiments at their slot limit, and gangs larger than all usable slots of the pool. A gang
+that must be on one agent or rack holds back only the one that is nearest to having its slots.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class PriorityRules(Rules):
         return [*overdue, *(entry[3] for entry in self.pool.victims[:less_urgent] if entry[3] not in overdue)]
 
     def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
-        """Of each priority and size, and of those that give equally much anyway, the latest saved or granted, as many as could be
-        needed. Those with slots that were closed meanwhile free less than others of their size, so they do not count for that."""
+        """Candidates of each priority and size, the latest saved or granted first among those that give equally much, as many as
+        could be needed. Those with slots that were closed meanwhile free less than others of their size, so they do not count
+        towards that."""
         victims, found, given = self.pool.victims, self._overdue(experiment), given or {}
         added: dict[tuple[int, int, int], int] = {}
         """(-priority, slots, slots that they add) -> slots added by those that were found."""
@@ -186,7 +187,7 @@ class PriorityQueue:
             at = bisect_left(queue, (level + 1, float("-inf"), 0))
 
     def _nothing_to_do(self, level: int) -> bool:
-        """Nothing to give and nobody to preempt, at this priority and further down."""
+        """True if there is nothing to give and no gang to preempt, at this priority and further down."""
         if self.decisions.notes is not None or self._lent or self.parts.supply.available() > 0:
             return False
         if level <= self._surplus or level < self.rules.least_urgent():
@@ -249,8 +250,8 @@ class PriorityQueue:
         return True
 
     def _remember(self, experiment: Experiment, number: int, outcome: Outcome) -> None:
-        """Remember that slots are kept for it, where other owners could be before it later. Of those with constraints, which hold
-        nobody else back, one at a time."""
+        """Records that slots are kept for the gang, where other owners could come before it later. Gangs with constraints, which
+        hold no others back, are recorded one at a time."""
         if not self.owners.has_reserved(experiment) and (outcome == "held" or not self._waits_first):
             trial, free = trial_id(experiment.experiment_id, number), self.parts.supply.available()
             why = Reserves(priority=experiment.priority, slots_wanted=experiment.slots_per_trial, slots_free=free)

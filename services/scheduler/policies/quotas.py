@@ -32,14 +32,14 @@ class Quotas:
     def __init__(self, rules: Rules) -> None:
         self._rules, self._decisions, self._state = rules, rules.decisions, rules.state
         self.keepers: dict[str, list[Keeper]] = {}
-        """By owner, at most one of each priority: those behind it need no other."""
+        """Keepers by owner, at most one of each priority: those behind it need no other."""
         self._promised: dict[str, int] = {}
         """Owner -> slots that are being freed for its gangs, as was decided in this pass."""
         self._freed: dict[str, int] | None = None
         """Owner -> slots of its gangs that leave, in all pools: counted when it is first needed."""
 
     def most(self, experiment: Experiment, used: int, slots: int) -> int:
-        """Of so many slots, those that one of its trials may have. `used`: slots that the experiment holds or was promised."""
+        """Slots out of `slots` that one of its trials may have. `used`: slots that the experiment holds or was promised."""
         if experiment.max_slots is not None:
             slots = min(slots, experiment.max_slots - used)
         for owner in experiment.owners if self._state.shares else ():
@@ -123,7 +123,7 @@ class QuotaKeeping:
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
     def keep_for(self, demand: Demand) -> None:
-        """For a gang that is the next one, and may not start because of a limit. Nothing is kept for one that could never
+        """Keeps quota for the next gang, which may not start because of a limit. Nothing is kept for a gang that could never
         start."""
         experiment, wanted = demand.experiment, demand.wanted
         if experiment.max_slots is not None and demand.used + wanted > experiment.max_slots:

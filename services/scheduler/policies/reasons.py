@@ -1,4 +1,4 @@
-"""Numbers that several rules record, or tell who asks why somebody waits. Their sentences are in `schemas/sentences`."""
+"""Numbers that several rules record, or that explain why a trial waits. Their sentences are in `schemas/sentences`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class Reservations:
         return None
 
     def _ends(self, reached: Mapping[str, int]) -> Iterator[Change]:
-        """Of what runs, in order. `reached`: allocation -> slots that are counted already."""
+        """Changes by the ends of running allocations, in order of time. `reached`: allocation -> slots that are counted
+        already."""
         for end_us, item in self._pool.ends:
             if item not in self._decisions.taken:
                 allocation = self._state.allocations[item]
@@ -65,7 +66,8 @@ class Reservations:
                 yield end_us, max(0, slots), allocation.trial_id
 
     def _changes(self) -> list[Change]:
-        """Of what this pass decides: gangs that it starts end, and held ones start when it is promised to them."""
+        """Changes by the decisions of this pass: gangs that it starts will end, and held ones start when it is promised to
+        them."""
         found = self.in_rooms.changes()
         for draft in self._decisions.drafts:
             if isinstance(draft, AllocationGranted) and draft.pool == self._pool.name:
@@ -88,7 +90,7 @@ class Reservations:
         return all(item.start is not None for item in self.binding(experiment))
 
     def note_held(self, experiment: Experiment, free: int) -> None:
-        """Why a held gang waits."""
+        """Notes why a held gang waits."""
         if self._decisions.notes is None:
             return
         kept = self.in_rooms.kept()

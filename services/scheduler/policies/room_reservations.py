@@ -25,16 +25,16 @@ from tenuto.services.scheduler.state import Allocation, Constraints, Experiment
 
 
 class Start(NamedTuple):
-    """When a held gang is promised its slots."""
+    """Start that is promised to a held gang."""
 
     start_us: int
     extra: int
     """Slots that are free at that time and that it does not need."""
     trial: str = ""
-    """Whose end gives it the last of its slots."""
+    """Trial that gives it the last of its slots when it ends."""
 
     def delayed_by(self, end_us: int | None, slots: int) -> bool:
-        """True if a trial that runs on so many slots until then would delay it. `end_us`: None if nobody knows."""
+        """True if a trial that runs on so many slots until `end_us` would delay it. `end_us`: None if unknown."""
         return not (self.ends_before(end_us) or slots <= self.extra)
 
     def ends_before(self, end_us: int | None) -> bool:
@@ -47,7 +47,7 @@ class Held:
 
     experiment: Experiment
     start: Start | None
-    """None: nobody knows when it can start."""
+    """Promised start; None: it is not known when it can start."""
 
     def use_extra(self, slots: int) -> None:
         """Others run beside it on so many slots that it leaves over."""
@@ -58,7 +58,7 @@ class Held:
 @dataclass
 class HeldRoom(Held):
     agents: list[str] = field(default_factory=list)
-    """Of its room, without those that were reserved already."""
+    """Agents of its room, without those that were reserved already."""
     coming: OnAgents = field(default_factory=list)
     """Slots being freed there."""
     free: int = 0
@@ -74,7 +74,7 @@ class RoomReservations:
         self._decisions, self._supply = rules.decisions, rules.supply
         self._reserved: list[HeldRoom] = []
         self._reserved_agents: set[str] = set()
-        """Of all of these."""
+        """Agents of all reserved rooms."""
         self._tried: set[tuple[Constraints | None, int, bool, tuple[int, ...]]] = set()
         """(constraints, slots, preemptible, rooms that it could use) of gangs that did not fit beside them."""
         self._waiting: dict[tuple[Constraints, int, int], Iterator[tuple[Size, Start | None]]] = {}
@@ -160,7 +160,7 @@ class RoomReservations:
     # Who may use reserved rooms.
 
     def open_all(self) -> None:
-        """From now on those are served from which the gangs could have the slots back."""
+        """Opens all reserved rooms: only gangs that give the slots back on demand are served from now on."""
         self.reopen([item for item in self._reserved if not item.open])
         self._supply.held_agents.clear()
         # A gang that did not fit while the rooms were closed may fit now.
@@ -191,8 +191,8 @@ class RoomReservations:
         return any(item.free and not item.open and item.start is not None for item in self._reserved)
 
     def take(self, demand: Demand) -> tuple[tuple[AgentSlots, ...], int, Start | None] | None:
-        """Slots, also of reserved rooms where it delays nobody; how many were free there and elsewhere; and the earliest start
-        until which it must have ended."""
+        """Slots, also of reserved rooms where it delays no gang; the number that was free there and elsewhere; and the earliest
+        start until which it must have ended."""
         if not self._reserved or self._supply.claimed:
             return None
         experiment, wanted = demand.experiment, demand.wanted
@@ -230,7 +230,7 @@ class RoomReservations:
     # What they mean for gangs that any slots will do for.
 
     def waited_for(self, allocation: Allocation, end_us: int) -> int:
-        """Of the slots that come back when it ends, those that a gang with a reserved room waits for."""
+        """Slots that come back when the allocation ends and that a gang with a reserved room waits for."""
         found = 0
         for agent_id, count in self._supply.usable_of(allocation) if self._reserved else ():
             for item in self._reserved:
@@ -253,7 +253,7 @@ class RoomReservations:
         return {item.experiment.experiment_id: self._free_on(item.agents) for item in self._reserved if not item.open}
 
     def _note(self, experiment: Experiment, sizes: Sequence[Size], before: Sequence[HeldRoom], start: Start | None) -> None:
-        """`before`: those reserved ahead of it."""
+        """Notes why the experiment waits for a room. `before`: rooms reserved ahead of it."""
         inside = {agent_id for size in sizes for agent_id in size.room}
         ahead = [item for item in before if not item.open and inside.intersection(item.agents)]
         hidden = {agent_id: self._supply.free.hidden_on(agent_id) for item in ahead for agent_id in item.agents}

@@ -24,7 +24,7 @@ class Rules:
     # Whose turn it is.
 
     def order(self, experiment: Experiment) -> OrderNumbers:
-        """By what the policy orders experiments: why this one is next."""
+        """Numbers by which the policy orders experiments: the reason why this one is next."""
         raise NotImplementedError
 
     def turn_until(self, experiment: Experiment) -> int | None:
@@ -55,7 +55,8 @@ class Rules:
         return [candidate.freed - given.get(candidate.allocation.allocation_id, 0) for candidate in candidates]
 
     def why_preempted(self, demand: Demand, victim: Candidate) -> dict[str, Any]:
-        """Why this gang gives way to that trial: what the policy compared beside the priorities, as fields of `Preempts`."""
+        """Reason why this trial preempts that gang: numbers that the policy compared beside the priorities, as fields of
+        `Preempts`."""
         other, until_us = self.state.experiments[victim.allocation.experiment_id], victim.allocation.backfill_until_us
         counts = self.late_at_any_priority or other.priority <= demand.experiment.priority
         if until_us is not None and self.late(victim.allocation) and counts:
@@ -122,7 +123,8 @@ class Rules:
                 yield allocation, self.decisions.surplus(allocation)
 
     def compared(self, experiment: Experiment, other: Experiment) -> dict[str, Any]:
-        """Why the other experiment gives up slots for this one: what the policy compared, as fields of `Shrinks`."""
+        """Reason why the other experiment gives up slots for this one: numbers that the policy compared, as fields of
+        `Shrinks`."""
         return {"priority": other.priority, "wanted_by_priority": experiment.priority}
 
     def part_of_share(self, experiment: Experiment) -> int:
@@ -134,5 +136,5 @@ class Rules:
         return self.pool.capacity
 
     def growth_rank(self, experiment: Experiment) -> int:
-        """Whose trials grow first: 0 before 1."""
+        """Rank in which its trials grow: 0 before 1."""
         return 0

@@ -25,7 +25,7 @@ Outcome = Literal["limit", "granted", "lent", "never", "soon", "held", "holds_ro
 """limit: its owner may use no more. lent: granted slots of another pool. never: no agents of the pool could hold it. soon: its
 slots are being freed. held: it waits and holds slots back. holds_room: it waits, and holds back only a room of its own."""
 SATISFIED = ("granted", "lent", "soon")
-"""Of these, its next trial may be served."""
+"""Outcomes after which the experiment's next trial may be served."""
 ELSEWHERE = ("never", "holds_room")
 """One of its trials that may not go where it failed may get this answer, and another one not."""
 
@@ -144,4 +144,4 @@ WAITS_FOR_A_ROOM: tuple[Callable[[Serving, Demand], Served | None], ...] = (
     Serving._behind,
     Serving._in_a_room,
 )
-"""Why a gang waits that does not start; None: the next phase is tried."""
+"""Phases that say why a gang waits that does not start; after None the next phase is tried."""

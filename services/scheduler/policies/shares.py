@@ -20,7 +20,7 @@ EPSILON = 1e-9
 
 @dataclass(slots=True)
 class Node:
-    """Of the tree; `least` and `demand` of an inner node are the sums of its children."""
+    """Node of the tree; `least` and `demand` of an inner node are the sums of its children."""
 
     key: int
     """The experiment, of a leaf."""
@@ -32,14 +32,14 @@ class Node:
     children: list[Node] = field(default_factory=list)
     share: float = 0.0
     gang: int = 1
-    """Of a leaf: least slots of a trial."""
+    """Leaf: least slots of a trial."""
     trials: int = 0
-    """Of an elastic leaf: its trials that run or wait; 0: it is not elastic."""
+    """Elastic leaf: number of its trials that run or wait; 0: it is not elastic."""
     most: int = 0
-    """Of an elastic leaf: most slots of a trial."""
+    """Elastic leaf: most slots of a trial."""
     order: tuple[float, int] = (0.0, 0)
     owner: str = ""
-    """Of an inner node: whose use over time counts."""
+    """Inner node: owner whose use over time counts."""
 
 
 def divide(capacity: float, nodes: Sequence[Node]) -> None:
@@ -95,7 +95,7 @@ def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
         if target < share - EPSILON:
             step = next_step(leaf, target)
             if target + step <= leaf.demand + EPSILON:
-                # Negative, so that whoever lost most sorts first; rounded, so that errors of sums break no tie.
+                # Negative, so that the experiment that lost most sorts first; rounded, so that errors of sums break no tie.
                 losers.append(Loser(round((target - share) / step, 9), leaf.order, leaf.key, step))
     losers.sort()
     return targets, given, losers
@@ -108,7 +108,7 @@ def _fitting(leaf: Node, share: int) -> int:
 
 
 def next_step(leaf: Node, target: int) -> int:
-    """By how much its next larger number of slots is larger: a gang; of elastic trials one slot, or another trial's least."""
+    """Slots up to its next larger number: a gang; for elastic trials one slot, or the least of another trial."""
     if not leaf.trials:
         return leaf.gang
     running = min(leaf.trials, target // leaf.gang)

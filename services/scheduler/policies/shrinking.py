@@ -96,7 +96,7 @@ class Shrinking:
         self._decisions.resize(allocation, left, why.reason(f"{self._decisions.policy}.shrinks"))
 
     def sizes(self, allocation: Allocation, slots: SlotSet) -> ResizedNumbers:
-        """Of an allocation that goes on with these slots."""
+        """Sizes of an allocation that goes on with these slots."""
         experiment, soon = self._state.experiments[allocation.experiment_id], count(self._decisions.slots_soon(allocation))
         return {
             "slots_from": allocation.size,
@@ -107,7 +107,7 @@ class Shrinking:
         }
 
     def _droppable(self, allocation: Allocation, room: Room | None) -> OnAgents:
-        """(agent, slot) that it can give up where nobody ahead would have it."""
+        """(agent, slot) that it can give up and that no gang ahead would take."""
         return droppable(self._state, self._pool, self._decisions.slots_soon(allocation), room, self._supply.held_agents)
 
 

@@ -1,4 +1,4 @@
-"""Gangs that start now: on free slots, on those of reserved rooms where they delay nobody, or on those of another pool."""
+"""Gangs that start now: on free slots, on those of reserved rooms where they delay no other gang, or on those of another pool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Starting:
         return self.grant(demand, slots, free, backfill=first)
 
     def on_lent_slots(self, demand: Demand) -> int:
-        """On those of a fallback pool that nobody of its own waits for."""
+        """Starts it on slots of a fallback pool that none of the pool's own trials waits for."""
         experiment = demand.experiment
         for name in experiment.fallback_pools:
             if self._lenders is None:

@@ -21,7 +21,7 @@ class Supply:
         self.leaving = self._pool.coming
         """Slots being freed that no earlier gang waits for."""
         self.held_agents: set[str] = set()
-        """Agents whose slots are reserved for gangs that are ahead: whoever gave way there would do so in vain."""
+        """Agents whose slots are reserved for gangs that are ahead: giving way there would be in vain."""
         self.comings = 0
         """Number of times that slots of an agent began to be freed in this pass."""
         self._coming: dict[str, int] | None = None
@@ -30,7 +30,7 @@ class Supply:
     def available(self) -> int:
         return 0 if self.claimed else self.free.count
 
-    # What comes back when somebody leaves.
+    # Slots that come back when an allocation leaves.
 
     def usable_of(self, allocation: Allocation) -> OnAgents:
         """Slots that can be used again when it has left, by agent."""

@@ -40,7 +40,7 @@ class _Group:
     quota: int | None
     """Slots that its owner may use in all pools, for which the leaves were made."""
     leaves: list[Node]
-    """Of those that hold or want slots, in the order of their ids."""
+    """Leaves of the experiments that hold or want slots, in the order of their ids."""
     demand: float
     least: float
     known: dict[int, tuple[Experiment, int, Node]]

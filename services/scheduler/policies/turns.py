@@ -27,7 +27,7 @@ from tenuto.services.scheduler.state.giving_way import slots_kept
 TURN_US = 30 * 60 * 1_000_000
 """Long against saving and starting again (seconds to a minute), short against the hours for which others' work may last."""
 PERIOD_US_MAX = 24 * 3600 * 1_000_000
-"""Of waiting, for the smallest of shares; and of a turn."""
+"""Longest wait, for the smallest of shares; and longest turn."""
 LOOKED_AT_MAX = 100
 """Experiments without slots that are looked at in a pass, those that wait for longest first."""
 
@@ -47,7 +47,7 @@ class Shares:
 
 
 def due_us(experiment: Experiment, known: Remembered) -> int | None:
-    """When it has a turn if it holds nothing until then; None: its share is none, or as large as its gang."""
+    """Time of its turn if it holds nothing until then; None: its share is none, or as large as its gang."""
     share = _share(experiment, known)
     if share <= EPSILON or known.targets.get(experiment.experiment_id, 0) >= experiment.slots_per_trial:
         return None
@@ -61,7 +61,7 @@ def turn_us(experiment: Experiment, known: Remembered) -> int:
 
 
 def _share(experiment: Experiment, known: Remembered) -> float:
-    """In slots, before it was rounded to whole gangs."""
+    """Share in slots, before it was rounded to whole gangs."""
     group = known.groups.get((experiment.workspace, experiment.user))
     key = experiment.experiment_id
     return group.known[key][2].share if group is not None and key in group.known else 0.0
@@ -118,7 +118,7 @@ def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: 
             turns[key] = gang
     taken, due = sum(turns.values()), []
     for since_us, key in pool.unserved[:LOOKED_AT_MAX]:
-        # The longest waiting come first and nobody's wait is shorter than TURN_US, so all others are too early.
+        # The longest waiting come first and no wait is shorter than TURN_US, so all others are too early.
         if since_us + TURN_US > now_us:
             break
         experiment = state.experiments[key]

@@ -104,7 +104,7 @@ class Cluster:
         return outcome
 
     def run_on(self, until_us: int) -> None:
-        """What goes on after the last trial has ended."""
+        """Carries on after the last trial has ended."""
         while self._queue and self._queue[0][0] <= until_us:
             time_us, _, action = heapq.heappop(self._queue)
             self._pass_time(time_us)

@@ -24,8 +24,8 @@ class Outage(NamedTuple):
 
 
 def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
-    """From all events with their times in us, in order. What is out of service still is so until the last event. Of an agent that
-    never joined no slots are known."""
+    """Outages that follow from all events with their times in us, in order. Slots still out of service after the last event count
+    as out until then. The slots of an agent that never joined are unknown."""
     slots: dict[str, tuple[int, ...]] = {}
     lost: set[str] = set()
     closed: set[tuple[str, int | None]] = set()

@@ -11,7 +11,7 @@ from tenuto.services.scheduler.simulation.script import TrialScript
 @dataclass(frozen=True)
 class Costs:
     startup_us: int = 20_000_000
-    """From the grant until workers train."""
+    """Time from the grant until workers train."""
     save_us: int = 10_000_000
     """A preempted trial needs so long to save a checkpoint and leave."""
     checkpoint_us: int = 600_000_000
@@ -28,21 +28,22 @@ class Trial:
     """Number of slots that it needs to start; 0: it takes none."""
     user: str
     done_us: int = 0
-    """Of its work, which is measured on `slots`. An elastic trial is taken to be faster in proportion to its slots."""
+    """Time of its work that is done, as measured on `slots`. An elastic trial is taken to be faster in proportion to its
+    slots."""
     running: int = 0
     """Slots of its workers."""
     most: int = 0
     """Largest number of slots that it can use."""
     granted_us: int = 0
     first_us: int | None = None
-    """When it was first granted slots."""
+    """Time of its first grant; None if it had none yet."""
     ended_us: int | None = None
     allocation_id: str = ""
 
 
 @dataclass
 class Outcome:
-    """Of a simulation. Times in microseconds, use in slot-microseconds."""
+    """Outcome of a simulation. Times in microseconds, use in slot-microseconds."""
 
     policy: str
     events: int = 0
@@ -61,7 +62,7 @@ class Outcome:
     lost: int = 0
     """Slot-time spent for interruptions: starting again, saving, and training that a failure undid."""
     waits_us: list[int] = field(default_factory=list)
-    """Of each trial that takes slots, from its arrival to its first grant."""
+    """Wait of each trial that takes slots, from its arrival to its first grant."""
     satisfied: dict[str, float] = field(default_factory=dict)
     """User -> slot-time held, as a part of its max-min share of the slots while it wanted any."""
     unfinished: int = 0

@@ -35,9 +35,9 @@ class Script:
     """(time in us, what is recorded then): agents and requests."""
     trials: list[TrialScript] = field(default_factory=list)
     startup_us: int | None = None
-    """From a grant until workers train, where it was seen (the median)."""
+    """Median time from a grant until workers train; None if it was not observed."""
     save_us: int | None = None
-    """From a preemption until the workers left, where it was seen (the median)."""
+    """Median time from a preemption until the workers left; None if it was not observed."""
 
 
 def joined(

@@ -19,7 +19,7 @@ from tenuto.services.scheduler.simulation.script import Script, joined, recorded
 from tenuto.services.scheduler.state import initial, policy_of
 
 SEGMENTS_MAX = 20_000
-"""In the picture of one course: a megabyte, and more than a screen has pixels."""
+"""Most segments in the picture of one course: a megabyte, and more than a screen has pixels."""
 USERS_MAX = 100
 History = Sequence[tuple[int, EventData]]
 Observer = Callable[[EventData], None]
@@ -34,7 +34,7 @@ class NotPossible(Exception):
 
 
 def measured_costs(script: Script, costs: Costs | None = None) -> Costs:
-    """With the times for starting and saving that the script's history shows."""
+    """Costs with the times for starting and saving that the script's history shows."""
     found = costs or Costs()
     if script.startup_us is not None:
         found = replace(found, startup_us=script.startup_us)
@@ -90,7 +90,7 @@ def _changed(script: Script, question: WhatIfQuestion) -> Script:
 
 
 def _recorded(past: History, script: Script, pool: str, agents: Sequence[str]) -> Course:
-    """What happened to the script's trials."""
+    """Recorded course of the script's trials."""
     known = {trial.trial_id for trial in script.trials}
     history = [(time_us, data) for time_us, data in past if getattr(data, "trial_id", None) in known]
     ends = (time_us for time_us, data in history if isinstance(data, (AllocationReleased, WorkersExited)))

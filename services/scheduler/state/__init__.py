@@ -6,10 +6,10 @@ A trial is in one phase:
     failed      it failed too often; the search is about to stop it
     stopped     it is over; it leaves the state when its last allocation is released
 
-An allocation is live from AllocationGranted to AllocationReleased. While it is live its slots are nobody else's. It is
-*leaving* when something already makes its workers go: then its slots count as being freed, and it is no victim. One that is
-*resized* leaves, too, but its trial goes on at once with the slots in `next`: of those it keeps the ones it has, the others are
-kept for it, and only what it loses is being freed.
+An allocation is live from AllocationGranted to AllocationReleased. While it is live, no other one has its slots. It is *leaving*
+when something already makes its workers go: then its slots count as being freed, and it is no victim. One that is *resized*
+leaves, too, but its trial goes on at once with the slots in `next`: of those it keeps the ones it has, the others are kept for
+it, and only what it loses is being freed.
 
 Trials and allocations, of which there are many, have slots; what changes with each of them has none, and is copied faster
 (schemas/replacing.py).
@@ -34,7 +34,7 @@ from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 Phase = Literal["wanted", "paused", "failed", "stopped"]
 Leaving = Literal["", "preempted", "resized", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
 RETURNING: tuple[Leaving, ...] = ("preempted", "agent_lost", "exited")
-"""Whoever leaves for one of these waits for slots again, if its trial is wanted still."""
+"""Reasons for leaving after which the trial waits for slots again, if it is wanted still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Constraints:
     locality: Literal["any", "agent", "rack"] = "any"
     placement: Literal["pack", "spread"] = "pack"
     device: str = ""
-    """In lower case; the agent's device names must contain it."""
+    """Text in lower case that the agent's device names must contain; empty: any device."""
     labels: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
@@ -91,7 +91,8 @@ class Experiment:
     keep_us: int = 0
     """An elastic trial keeps its size at least so long before it grows."""
     reserved_us: int = 0
-    """Since when slots are kept for its next trial, which is the first of its priority until it starts; 0: none are."""
+    """Time since which slots are kept for its next trial, which is the first of its priority until it starts; 0: none are
+    kept."""
     width: int = 1
     """Trials that the search is expected to run at once: the first ones leave room for the others."""
     paused: bool = False
@@ -99,7 +100,7 @@ class Experiment:
     ended: bool = False
     trials: Map[int, Trial] = field(default_factory=Map)
     idle_since_us: int = 0
-    """When it last held slots, or was submitted."""
+    """Time at which it last held slots, or was submitted."""
     turn_until_us: int = 0
     """Time until which it may hold a gang larger than its share (see policies/turns.py); 0: it had no turn yet."""
     waiting: tuple[int, ...] = field(default=(), metadata=DERIVED)
@@ -141,7 +142,7 @@ class Experiment:
 
     @property
     def owners(self) -> tuple[str, str]:
-        """Whose quotas it counts against."""
+        """Owners whose quotas it counts against."""
         return (f"workspace/{self.workspace}", f"user/{self.user}")
 
 
@@ -196,7 +197,7 @@ class Allocation:
     """Sequence number of this grant, from 1."""
     granted_us: int = 0
     since_us: int = 0
-    """When it was granted, or last saved a checkpoint: what it did since would have to be done again."""
+    """Time of its grant or last checkpoint: later work would have to be done again."""
     backfill_until_us: int | None = None
     """Set where it started ahead of a larger gang: from then on that gang may preempt it."""
     stays: bool = False
@@ -233,7 +234,7 @@ class Allocation:
 
     @property
     def size_kept(self) -> int:
-        """Slots that are nobody else's."""
+        """Slots that no other allocation may have."""
         return count(self.slots) + count(self.gained)
 
 
@@ -251,7 +252,7 @@ class Pool:
     capacity: int = 0
     """Slots that can be used, whether busy or free."""
     free: int = 0
-    """Of these, the free ones."""
+    """Free slots out of `capacity`."""
     coming: int = 0
     """Slots that can be used again once the leaving allocations are released."""
     agents: tuple[str, ...] = ()
@@ -275,7 +276,7 @@ class Pool:
     queue: tuple[tuple[int, float, int], ...] = ()
     """(priority, place, experiment) of the experiments with waiting trials that may be granted, sorted."""
     unserved: tuple[tuple[int, int], ...] = ()
-    """(since when, experiment) of those in `queue` that hold no slots at all, sorted."""
+    """(unserved since, experiment) of those in `queue` that hold no slots at all, sorted."""
     turns: tuple[tuple[int, int], ...] = ()
     """(turn_until_us, experiment) of the experiments of this pool that had a turn, sorted."""
     groups: Groups = field(default_factory=Map)
@@ -284,7 +285,7 @@ class Pool:
     lends_to: tuple[tuple[str, int], ...] = ()
     """(their pool, experiment) of queued experiments that may fall back to this pool, sorted."""
     auxiliary_queue: tuple[tuple[int, float, int], ...] = ()
-    """As `queue`, of those whose trials take no slots: neither is ever in the other's way."""
+    """Same as `queue`, but of experiments whose trials take no slots: neither queue delays the other."""
     auxiliary_room: tuple[tuple[int, str], ...] = ()
     """(number of trials without slots, agent) of the agents that take one more, sorted."""
     auxiliary: Map[int, int] = field(default_factory=Map)
@@ -322,14 +323,14 @@ class State:
     grants: int = 0
     """Allocations ever granted."""
     policies: Map[str, PoolPolicy] = field(default_factory=Map)
-    """Of the pools whose policy was set."""
+    """Policy by pool, of the pools whose policy was set."""
     shares: Map[str, Share] = field(default_factory=Map)
-    """By owner: `workspace/<name>` and `user/<name>`."""
+    """Share by owner: `workspace/<name>` and `user/<name>`."""
     closed: Map[str, Closed] = field(default_factory=Map)
     owner_slots: Map[str, int] = field(default_factory=Map, metadata=DERIVED)
     """Owner -> slots of live allocations; none with 0."""
     usage: Map[str, Usage] = field(default_factory=Map)
-    """By `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
+    """Use by `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
     provisioned: Map[str, ProvisionedPool] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts."""
     nodes_ending: Map[str, str] = field(default_factory=Map)

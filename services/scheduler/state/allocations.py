@@ -151,7 +151,7 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
 
 
 def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State:
-    """From now on it has less to lose."""
+    """State in which the allocation has less to lose by a preemption, since it has saved."""
     saved = replace(allocation, since_us=max(now_us, allocation.since_us))
     state = replaced(state, allocations=state.allocations.set(saved.allocation_id, saved))
     experiment = state.experiments[allocation.experiment_id]
@@ -207,8 +207,8 @@ def use_slots(state: State, experiment: Experiment, pool: str, slots: int, now_u
 
 
 def set_policy(state: State, name: str, policy: PoolPolicy, now_us: int, preempt: bool) -> State:
-    """Past use is forgotten where it does not count any more, and counted from now on where it begins to. What runs gives way
-    to nobody from now on, as its user started it under other rules; with `preempt` all does."""
+    """State with the pool's new policy. Past use is forgotten if it no longer counts, and counted from now on if it begins to.
+    Running allocations never give way from now on, as their users started them under other rules; with `preempt` all do."""
     old = policy_of(state, name)
     state = replaced(state, policies=state.policies.set(name, policy))
     if preempt or old != policy:

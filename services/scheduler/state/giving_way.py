@@ -12,6 +12,6 @@ def gives_way(experiment: Experiment, allocation: Allocation) -> bool:
 
 
 def slots_kept(pool: Pool, experiment: Experiment) -> int:
-    """Of the slots that the experiment holds in the pool, those that nobody can make it give back."""
+    """Slots that the experiment holds in the pool and cannot be made to give back."""
     holds = pool.staying if experiment.preemptible else pool.held
     return holds.get(experiment.experiment_id, 0)

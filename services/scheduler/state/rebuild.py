@@ -14,7 +14,7 @@ from tenuto.services.scheduler.state.usable import closed_slots
 
 
 def derive(state: State) -> State:
-    """Of a state with its facts only, as a snapshot stores it."""
+    """Complete state, derived from a state with its facts only, as a snapshot stores it."""
     experiments = [state.experiments[key] for key in sorted(state.experiments)]
     allocations = [state.allocations[key] for key in sorted(state.allocations)]
     used: dict[str, list[tuple[int, str]]] = {agent_id: [] for agent_id in sorted(state.agents)}

@@ -1,4 +1,4 @@
-"""What people set for pools and owners, and what was last said that a pool with a provisioner wants."""
+"""Settings of pools and owners that people made, and the last recorded demand of each pool with a provisioner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ProvisionedPool:
     slots_most: int
     """Slots that as many nodes as the pool may have would offer: more is never wanted at once."""
     wanted: tuple[CapacityDemand, ...] = ()
-    """As last recorded."""
+    """Demand as last recorded."""
     by_workspace: bool = False
     """True: costs are limited by workspace, so gangs of different workspaces are told apart."""
 
@@ -22,7 +22,7 @@ class ProvisionedPool:
 class PoolPolicy:
     name: Literal["priority", "fair_share", "fifo"] = "priority"
     half_life_us: int = 0
-    """In which past use is forgotten by half; 0: it does not count."""
+    """Time in which past use is forgotten by half; 0: past use does not count."""
 
 
 @dataclass(frozen=True, slots=True)

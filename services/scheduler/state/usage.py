@@ -16,9 +16,9 @@ STEPS_PER_HALF_LIFE = 8
 DECAY_65536 = 60097
 """2^(-1/8) in units of 1/65536."""
 STEPS_MAX = STEPS_PER_HALF_LIFE * 64
-"""After 64 half-lives nothing of 2^64 slot-microseconds is left."""
+"""Steps of 64 half-lives, after which nothing of 2^64 slot-microseconds is left."""
 FACTOR_MIN, FACTOR_MAX = 0.25, 2.0
-"""Bounds of the factor on a weight by past use: heavy users keep at least a quarter of it, so that nobody is shut out."""
+"""Bounds of the factor on a weight by past use: heavy users keep at least a quarter of it, so that none is shut out."""
 
 
 def settle(usage: Usage, now_us: int, half_life_us: int) -> Usage:
@@ -45,7 +45,8 @@ def at_last_step(usage: Usage, now_us: int, half_life_us: int) -> int:
 
 
 def factor(used: float, entitled: float) -> float:
-    """Of a share: 1 for who used what it was entitled to. Both are parts of a whole (0..1)."""
+    """Factor on the weight of a share: 1 if the owner used what it was entitled to. Both arguments are parts of a whole
+    (0..1)."""
     if entitled <= 0:
         return 1.0
     ratio = used / entitled

@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for the log."""
+"""Connections of the gateway to the outside, for the log."""

@@ -20,7 +20,7 @@ from tenuto.services.gateway.http import tokens
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
-"""Before a note that no target took is tried again; doubles up to the time between notes."""
+"""Wait before a note that no target took is tried again; doubles up to the time between notes."""
 
 
 class Anchors:

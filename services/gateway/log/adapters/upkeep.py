@@ -12,7 +12,7 @@ from tenuto.schemas.base import Model
 from tenuto.services.gateway.read_models.common import PROJECTION
 
 BODY_SHOWN_BYTES_MAX = 64 * 1024
-"""Of what was parked: enough for a person, and for all but the largest reports."""
+"""Most bytes shown of a parked item: enough for a person, and for all but the largest reports."""
 PARKED_PAGE_MAX = 1_000
 
 _ITEM = """number, consumer, item_id, kind, reason, octet_length(body) AS size_bytes,
@@ -27,9 +27,9 @@ class ParkedView(Model):
     consumer: str
     """Consumer that could not handle it: a view, a service's effects, or a receiver of reports."""
     item_id: str
-    """Of an event its id, of a report lane/agent/spool/sequence."""
+    """Id of an event; lane/agent/spool/sequence of a report."""
     kind: str
-    """Of the event or the report; `unreadable` where not even that is known."""
+    """Kind of the event or the report; `unreadable` if not even that is known."""
     reason: str
     size_bytes: int
     parked_us: int
@@ -46,12 +46,12 @@ class ParkedView(Model):
 
 class ParkedDetail(ParkedView):
     body: str
-    """As text, the first 64 KiB; what is no text is replaced."""
+    """Body as text, the first 64 KiB; bytes that are no text are replaced."""
 
 
 class Rebuilding(Model):
     events: int
-    """In the log: so many are folded again."""
+    """Number of events in the log, all of which are folded again."""
 
 
 class Upkeep:

@@ -18,7 +18,7 @@ PAGE_BYTES = 1 << 20
 """Four times as much as so many usual events have: one user may have a page for each of its streams in memory at once."""
 KEPT_EVENTS_MAX = 2_000
 KEPT_BYTES_MAX = 8 << 20
-"""Of payloads. A stream that is further behind reads the log itself until it has caught up."""
+"""Most bytes of payloads kept. A stream that is further behind reads the log itself until it has caught up."""
 _position = attrgetter("position")
 
 
@@ -53,7 +53,7 @@ class RecentEvents:
         return Page(found, False)
 
     def message(self, event: Event) -> bytes:
-        """As it is sent."""
+        """Event in the form in which it is sent."""
         made = self._messages.get(event.position)
         if made is None:
             # Canonical JSON has no line breaks outside of strings, and in strings they are escaped: one data line is enough.
@@ -64,7 +64,7 @@ class RecentEvents:
 
     async def _extend(self, upto: int) -> None:
         """Raises LogUnavailable."""
-        async with self._reading:  # whoever waited finds what the first one read
+        async with self._reading:  # those who waited find what the first one read
             if upto - self._last > KEPT_EVENTS_MAX:
                 self._events, self._messages, self._bytes = [], {}, 0
                 self._first = self._last = max(upto - PAGE_EVENTS, 0)

@@ -1,7 +1,7 @@
-"""Judges which events a user may see: those of experiments by their workspace, the others by what they are about.
+"""Judges which events a user may see: those of experiments by their workspace, the others by their subject.
 
-Who sees all workspaces gets events as they are. For others an event costs a look into a table of experiments that all clients
-share, as the workspace of an experiment never changes; what a user may see is found out anew when somebody's rights have changed.
+Users who see all workspaces get events as they are. For others an event costs a look into a table of experiments that all clients
+share, as the workspace of an experiment never changes; a user's rights are looked up anew when any rights have changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SeenEvents:
         self._workspaces: dict[int, str] = {}
 
     def judge(self, subject_now: Callable[[], Subject]) -> Judge:
-        """For one client, who is asked about again at each page: roles are granted and revoked meanwhile."""
+        """Judge for one client, whose subject is looked up again at each page: roles are granted and revoked meanwhile."""
         known: tuple[Access, Subject, Sight] | None = None
 
         async def judged(events: Sequence[Event]) -> Sequence[Event]:

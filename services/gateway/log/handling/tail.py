@@ -19,11 +19,12 @@ from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.log.handling.recent_events import RecentEvents
 
 KEEPALIVE_SECONDS = 15.0
-"""Without events something is sent this often: it finds dead clients, and keeps proxies from closing the connection."""
+"""Interval of keep-alive messages while there are no events: they find dead clients, and keep proxies from closing the
+connection."""
 CLIENTS_MAX = 500
 """Each holds a connection and a page of events while it reads."""
 CLIENTS_PER_USER_MAX = 50
-"""A user has a page and some programs open; nobody takes the room of all."""
+"""Most streams of one user, who has a page and some programs open: no user takes the room of all."""
 PAUSE_SECONDS_PER_CLIENT = 0.0002
 """Pause after all were woken, for each of them: twice as long as that takes. So 500 streams are woken ten times a second at most,
 and one at once."""
@@ -87,7 +88,7 @@ class Tail:
 
     @contextlib.contextmanager
     def room(self, user: str) -> Iterator[None]:
-        """For one stream of this user. Raises TooManyClients."""
+        """Holds a place for one stream of this user. Raises TooManyClients."""
         if self._clients[user] >= CLIENTS_PER_USER_MAX:
             raise TooManyClients(f"You follow the events {CLIENTS_PER_USER_MAX} times already; close some, or try again later.")
         if self._clients.total() >= CLIENTS_MAX:
@@ -113,7 +114,7 @@ class Tail:
         now = asyncio.get_running_loop().time
         said = now()
         while not self._closing and allowed():
-            if now() - said >= KEEPALIVE_SECONDS:  # also while all that happens is filtered out, or the database is away
+            if now() - said >= KEEPALIVE_SECONDS:  # also while all events are filtered out, or the database is unreachable
                 # A message without data only moves the client's last id (and nothing else, by the standard).
                 yield b": keep-alive\nid: %d\n\n" % after
                 said = now()

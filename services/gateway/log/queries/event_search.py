@@ -11,7 +11,7 @@ from tenuto.services.gateway.read_models.rows import Fetching
 LOOKED_MAX = 100_000
 """Events that one request looks at: no index leads from a type or a service to its events, as each makes every append dearer."""
 FOUND_BYTES_MAX = 8 << 20
-"""Of payloads in one answer; the event that goes beyond it is its last."""
+"""Most bytes of payloads in one answer; the event that goes beyond it is its last."""
 FOLLOWERS_MAX = 200
 OUT_OF_ORDER_US = 3_600_000_000
 """Clocks of the services' machines differ by less, so times of events grow with their positions but for this."""
@@ -42,7 +42,7 @@ ORDER BY position LIMIT {FOLLOWERS_MAX}"""
 
 
 class Wanted(NamedTuple):
-    """Which events are looked for; all that are given must hold."""
+    """Conditions of the events that are searched; all that are given must hold."""
 
     before: int
     """Only below this position of the log ..."""
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     """... and above this one."""
     types: Sequence[str] = ()
     service: str = ""
-    """Which service, or `user`, or one user as `user:ada`, recorded it."""
+    """Recorder of the event: a service, or `user`, or one user as `user:ada`; empty: any."""
     correlation_id: str = ""
     since_us: int | None = None
     until_us: int | None = None
@@ -83,7 +83,7 @@ class EventSearch(Fetching):
         return found, None if onward <= wanted.after + 1 or await self._is_earlier(onward, wanted.since_us) else onward
 
     async def _is_earlier(self, position: int, since_us: int | None) -> bool:
-        """Whether all events below the position are from before the time."""
+        """True if all events below the position are from before the time."""
         if since_us is None:
             return False
         rows = await self._rows("SELECT time_us FROM events WHERE position = $1", position)

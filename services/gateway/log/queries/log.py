@@ -15,7 +15,7 @@ SILENT_SECONDS_MIN = 600.0
 """Trials of whose workers nothing was heard for so long are named in the status: most report every few seconds, and few do
 anything for ten minutes without a word."""
 SILENT_MAX = 20
-"""Of those, so many are named."""
+"""Most silent trials that are named."""
 
 
 class LogQueries(EventSearch, ClusterQueries):

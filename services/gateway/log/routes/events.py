@@ -26,7 +26,7 @@ EVENTS_MAX = 5_000
 """Events of one page: usually about two megabytes. A page ends after eight in any case, and says that there is more."""
 _POSITION = re.compile(r"[0-9]{1,19}")
 SHOWN_CHARACTERS = 80
-"""Of a header that is refused."""
+"""Most characters shown of a header that is refused."""
 Position = Annotated[int, Query(ge=0, le=2**62)]
 
 Time = Annotated[int | None, Query(ge=0, le=2**62, description="Microseconds since 1970.")]

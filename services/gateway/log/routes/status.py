@@ -1,4 +1,4 @@
-"""How far every consumer is, what needs somebody, and whether the log is intact."""
+"""Progress of every consumer, troubles that need attention, and the integrity of the log."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 REQUESTS_SHOWN_MAX = 20
 """Holders of requests that the status names: who is near the bound is among the first."""
 BUS_SECONDS_MAX = 2.0
-"""For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits: milliseconds, but on a busy
-machine a relay that runs must not be said to be away. One that does not run is told by NATS at once."""
+"""Longest wait for the relay's report on the bus, which it has in memory, and for the launcher's count of waiting reports. Both
+take milliseconds, but on a busy machine a running relay must not be called unreachable. NATS says at once if one does not run."""
 RELAY_AWAY = "The relay does not answer: it is not running, or NATS cannot be reached. Training goes on; what it reports waits."
 
 
@@ -68,7 +68,7 @@ async def _bus_state(door: Door) -> BusState:
 
 
 async def _backlog(door: Door) -> Backlog:
-    """None is shown while the launcher is away: what is wrong then stands elsewhere in the status."""
+    """Waiting reports by lane; empty while the launcher is unreachable, which the status shows elsewhere."""
     try:
         return Backlog.from_json(await door.ask(subjects.BACKLOG, b"", BUS_SECONDS_MAX))
     except (NatsError, TimeoutError, OSError, ValidationError):
@@ -79,7 +79,7 @@ async def _backlog(door: Door) -> Backlog:
 async def verify(door: Door, body: VerifyBody | None = None) -> Response:
     """Recompute the hash chain of the whole log, and compare its end with what its readers, the bus and the anchors know. Takes
     about a second per 100,000 events."""
-    folded = door.loop.position  # in this process's memory, which nobody changes through the database
+    folded = door.loop.position  # in this process's memory, which cannot be changed through the database
     verified = await door.log.verify()
     tampered, unchecked = verified.tampered, list[str]()
     if tampered is None and folded > verified.head:

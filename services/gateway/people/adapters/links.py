@@ -11,7 +11,7 @@ from hashlib import sha256
 LINK_SECONDS = 60.0
 """A browser opens within seconds."""
 LINKS_PER_USER_MAX = 10
-"""At once; the oldest of the user is worth nothing then."""
+"""Most links of a user at once; beyond it the oldest becomes invalid."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Link:
     asked_by: str
     """SHA-256 of the token of the session that asked for it. Empty: the cluster's own."""
     ends_us: int | None
-    """When that session ends. None: it does not by itself."""
+    """End of that session. None: it has no set end."""
     until: float
 
 
@@ -40,11 +40,11 @@ class PageLinks:
         return code
 
     def take(self, code: str) -> Link | None:
-        """What the code stands for, once; None: nothing, or nothing any more."""
+        """Link of the code, which works once; None: it is unknown, used or expired."""
         link = self._links.pop(_hashed(code), None)
         return None if link is None or self._now() >= link.until else link
 
 
 def _hashed(code: str) -> bytes:
-    """As a key, so that the time of a comparison tells nothing about codes."""
+    """Key of the code, so that the time of a comparison reveals nothing about codes."""
     return sha256(code.encode()).digest()

@@ -20,9 +20,9 @@ LENGTH_MIN = 10
 LENGTH_MAX = 256
 """Characters: longer ones are no better, and cost time."""
 SCORE_MIN = 3
-"""Of 4, as zxcvbn estimates: at least 10^8 guesses are needed."""
+"""Least score (0 to 4) by the estimate of zxcvbn: at least 10^8 guesses are needed."""
 JUDGED_CHARACTERS = 72
-"""Of a longer one the rest is not looked at."""
+"""Most characters that are judged; the rest of a longer password is ignored."""
 HASHES_AT_ONCE = 2
 """Each takes 64 MiB and a tenth of a second of several cores (RFC 9106's second recommendation)."""
 WAITING_MAX = 30
@@ -55,8 +55,8 @@ class Passwords:
         await self._pool.execute("INSERT INTO passwords (id, hash, created_us) VALUES ($1, $2, $3)", password_id, kept, now_us)
 
     async def matches(self, password_id: str, password: str) -> bool:
-        """Whether it is the kept one. Without a kept one (`password_id` empty, or gone) the answer is no, and takes as long.
-        Raises TooManyHashes."""
+        """True if it is the stored password. Without a stored one (`password_id` empty, or removed) the answer is False, and
+        takes as long. Raises TooManyHashes."""
         row = await self._pool.fetchrow("SELECT hash FROM passwords WHERE id = $1", password_id)
         return await self._run(lambda: _verify(row["hash"] if row is not None else "", password))
 
@@ -64,7 +64,7 @@ class Passwords:
         await self._pool.execute("DELETE FROM passwords WHERE id = $1", password_id)
 
     async def forget_others(self, kept: Iterable[str], now_us: int) -> None:
-        """All but these, where nobody is about to set them."""
+        """Removes all passwords but these, except new ones that may be about to be set."""
         await self._pool.execute(
             "DELETE FROM passwords WHERE created_us < $1 AND NOT id = ANY($2::text[])", now_us - ORPHAN_US, list(kept)
         )
@@ -79,12 +79,12 @@ class Passwords:
             self.waiting -= 1
 
     async def weakness(self, password: str, user: str) -> str:
-        """As the function of that name, off the event loop. Raises TooManyHashes."""
+        """Same as the function `weakness`, but off the event loop. Raises TooManyHashes."""
         return await self._run(lambda: weakness(password, user))
 
 
 def weakness(password: str, user: str) -> str:
-    """Why a password is not taken, in one sentence; empty where it is. Takes some milliseconds."""
+    """Reason why a password is refused, in one sentence; empty if it is accepted. Takes some milliseconds."""
     if len(password) < LENGTH_MIN:
         return f"A password has at least {LENGTH_MIN} characters: take a sentence, or some words that do not belong together."
     if len(password) > LENGTH_MAX:
@@ -115,7 +115,7 @@ def _hasher() -> PasswordHasher:
 
 @functools.cache
 def _nobodys() -> str:
-    """Hash of nobody's password: compared where there is no other, so that the time tells nothing."""
+    """Hash of a random password: compared if no password is stored, so that the time reveals nothing."""
     return _hasher().hash(secrets.token_hex())
 
 

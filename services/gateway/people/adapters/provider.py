@@ -65,7 +65,7 @@ class Provider:
         return str(url)
 
     async def claims(self, code: str, redirect_uri: str, nonce: str, verifier: str) -> Mapping[str, Any]:
-        """What the provider says of the user who came back with `code`. Raises SsoRefused, SsoAway."""
+        """Claims of the provider about the user who came back with `code`. Raises SsoRefused, SsoAway."""
         from authlib.common.errors import AuthlibBaseError
 
         document = await self._known()
@@ -114,7 +114,7 @@ class Provider:
         return dict(claims)
 
     async def _more(self, client: AsyncOAuth2Client, document: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-        """What only the provider's userinfo tells; nothing where it has none, or tells of somebody else."""
+        """Claims that only the provider's userinfo has; empty if it has no userinfo, or if that is about another user."""
         if not isinstance(url := document.get("userinfo_endpoint"), str):
             return {}
         try:

@@ -22,28 +22,28 @@ from tenuto.services.gateway.people.adapters.provider import Provider
 from tenuto.services.gateway.people.policies.identity import Identity
 
 FLOW_SECONDS = 600.0
-"""From the way there to the way back: people look for their second factor."""
+"""Longest time from leaving for the provider to coming back: people look for their second factor."""
 CODE_SECONDS = 120.0
-"""From the way back to the command line that waits."""
+"""Longest time from coming back until the waiting command line takes the code."""
 CODES_MAX = 1_000
-"""Of them at once; the oldest is forgotten."""
+"""Most codes at once; beyond it the oldest is forgotten."""
 USED_MAX = 10_000
 """Ways back that are remembered, so that none is taken twice."""
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 
 
 class Flow(Model):
-    """What the browser carries from the way there to the way back, sealed: nobody reads or changes it, and nothing is kept for
-    those who never come back."""
+    """State of a sign-in that the browser carries to the provider and back. It is sealed, so that it cannot be read or changed,
+    and nothing is kept for users who never come back."""
 
     state: str
     nonce: str
     verifier: str
     until: float
     challenge: str = ""
-    """Of the command line that waits: only it can take the session. Empty: the session is the browser's."""
+    """Challenge of the command line that waits: only it can take the session. Empty: the session is the browser's."""
     port: int = 0
-    """Where the command line listens on the browser's machine. 0: its user types the code."""
+    """Port on which the command line listens on the browser's machine. 0: its user types the code."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Sso:
         self.provider = provider
         self._now = now
         self._key = os.urandom(32)
-        """Of this process: who is on the way when the gateway is started again begins again."""
+        """Key of this process: users who are signing in when the gateway restarts must begin again."""
         self._codes: dict[str, _Waiting] = {}
         self._used: dict[str, float] = {}
         self.asking = asyncio.Semaphore(8)
@@ -110,7 +110,8 @@ class Sso:
         return code
 
     def take(self, code: str, verifier: str) -> Identity | None:
-        """Who signed in, for the command line that began it, once."""
+        """Identity of the user who signed in, given once, to the command line that began it; None if the code or the verifier is
+        wrong."""
         # Removed before it is judged, so that a verifier can be guessed only once.
         waiting = self._codes.pop(_hashed(code), None)
         if waiting is None or self._now() >= waiting.until:
@@ -123,7 +124,7 @@ def challenge_of(verifier: str) -> str:
 
 
 def from_settings(settings: Settings) -> Sso | None:
-    """None: nobody signs in so. Raises SettingsError."""
+    """Sign-in at the provider of the settings; None: there is none. Raises SettingsError."""
     if not settings.oidc_issuer:
         return None
     if not settings.oidc_client_id:

@@ -1,4 +1,4 @@
-"""Roles, and who has them. Nobody gives more than they have."""
+"""Roles and their grants. Users cannot grant more than they have."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def grant(state: PeopleState, command: GrantRole) -> Sequence[EventData]:
     _check_granting(state, command)
     if holding.role not in ROLES and holding.role not in state.access.roles:
         raise _no_role(holding.role)
-    if holding.kind != "group":  # groups are not known here before somebody of them signs in
+    if holding.kind != "group":  # a group is unknown here until one of its members signs in
         found = state.users.get(holding.name)
         if found is None or found.service != (holding.kind == "service"):
             what = "service account" if holding.kind == "service" else "user"
@@ -89,7 +89,7 @@ def _check_granting(state: PeopleState, command: GrantRole | RevokeRole) -> None
 
 
 def _given(state: PeopleState, user: str, permissions: Iterable[str]) -> tuple[str, ...]:
-    """In order, each once. Raises Refused."""
+    """Permissions of a role, sorted, each once. Raises Refused."""
     wanted = frozenset(permissions)
     if unknown := sorted(wanted - ALL):
         raise Refused(f"permissions: {unknown[0]} is no permission; those are {', '.join(PERMISSIONS)}.", "invalid")

@@ -29,7 +29,7 @@ def create(state: PeopleState, command: CreateUser) -> Sequence[EventData]:
 
 
 def check_new(state: PeopleState, name: str) -> None:
-    """Raises Refused where nobody may get the name."""
+    """Raises Refused if a new user cannot get the name."""
     if name == ADMIN or name in state.users:
         hint = f"`tenuto user token create {name}` makes another token"
         raise Refused(f"There is a user {name} already; {hint}.", "conflict")
@@ -101,7 +101,7 @@ def _workspace(state: PeopleState, command: CreateToken) -> str:
 
 
 def check_no_more(state: PeopleState, actor: str, name: str) -> None:
-    """Raises Refused where whoever acts as `name` may do more than the actor: a password or token would give it."""
+    """Raises Refused if `name` may do more than the actor: a password or token of that user would give the actor these rights."""
     access, subject, other = state.access, state.subject(actor), state.subject(name)
     granted = (grant.workspace for holder in other.holders for grant in access.grants.get(holder, ()))
     if any(held(access, other, place) - held(access, subject, place) for place in ("", *granted)):
@@ -148,8 +148,8 @@ def _check_owner(state: PeopleState, new: NewUser) -> None:
 
 
 def _left_behind(state: PeopleState, user: str) -> str:
-    """Why nobody may have the name of a removed user yet; empty if somebody may. What still runs under it would be the new
-    user's, and get secrets that the new user sets under the same names."""
+    """Reason why the name of a removed user cannot be taken yet; empty if it can. Experiments that still run under it would be
+    the new user's, and get secrets that the new user sets under the same names."""
     running = state.running_of(user)
     if not running:
         return ""

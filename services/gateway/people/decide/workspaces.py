@@ -17,7 +17,7 @@ from tenuto.services.gateway.rights.workspaces import check_room, check_room_for
 
 
 def create(state: PeopleState, command: CreateWorkspace) -> Sequence[EventData]:
-    """Who makes it is its admin."""
+    """Events that create a workspace; its creator becomes its admin."""
     check_admin(state, command, "workspace.create")
     name = command.workspace
     if is_known(state, name):

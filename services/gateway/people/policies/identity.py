@@ -1,4 +1,4 @@
-"""Who somebody is here, by what a provider of identities says. Pure."""
+"""User that an identity from a provider belongs to. Pure."""
 
 from __future__ import annotations
 

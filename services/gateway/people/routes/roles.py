@@ -26,13 +26,13 @@ HolderName = Annotated[str, Path(min_length=1, max_length=HOLDER_NAME_CHARACTERS
 
 @router.get("/permissions", response_model=list[PermissionView])
 async def permissions() -> Response:
-    """What roles are made of, and tokens may be limited to."""
+    """Permissions that roles are made of, and that tokens may be limited to."""
     return answer([PermissionView(name=name, allows=allows) for name, allows in PERMISSIONS.items()])
 
 
 @router.get("/roles", response_model=list[RoleView])
 async def roles(door: Door) -> Response:
-    """Those of every cluster, then those of this one's own."""
+    """Roles that every cluster has, then this cluster's own."""
     own = door.state.access.roles
     found = [RoleView(name=name, permissions=tuple(sorted(ROLES[name])), own=False) for name in ROLES]
     found += [RoleView(name=name, permissions=own[name], own=True) for name in sorted(own)]
@@ -47,13 +47,13 @@ async def create(door: Door, body: NewRoleBody) -> Response:
 
 @router.put("/roles/{role}", response_model=RightsChanged)
 async def change(door: Door, role: RoleName, body: RoleSettings) -> Response:
-    """Whoever has the role may do this from now on, and no more."""
+    """Holders of the role have these permissions from now on, and no more."""
     return await record_change(door, ChangeRole(**asked(door), name=role, permissions=body.permissions))
 
 
 @router.delete("/roles/{role}", response_model=RightsChanged)
 async def remove(door: Door, role: RoleName) -> Response:
-    """Whoever had the role has it no more."""
+    """Holders of the role lose it."""
     return await record_change(door, RemoveRole(**asked(door), name=role))
 
 
@@ -61,7 +61,8 @@ async def remove(door: Door, role: RoleName) -> Response:
 async def grants(
     door: Door, workspace: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only what counts in it.")] = None
 ) -> Response:
-    """Who has which role, and where. What the clusters' own token and users made with `admin` may do needs no grant."""
+    """Granted roles, with their holders and places. The rights of the cluster's own token and of users made with `admin` need no
+    grant."""
     granted = door.state.access.grants
     all_of_them = [(holder, grant) for holder in sorted(granted) for grant in granted[holder]]
     return answer([_view(*item) for item in all_of_them if workspace is None or item[1].workspace in ("", workspace)])

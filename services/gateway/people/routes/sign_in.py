@@ -29,7 +29,7 @@ WRONG = "The name or the password is wrong."
 
 @router.get("/login", response_model=WaysInView)
 async def ways_in(door: Door) -> Response:
-    """How one signs in at this cluster: asked before anybody is signed in."""
+    """Ways to sign in at this cluster; needs no token."""
     return answer(WaysInView(provider=door.sso is not None))
 
 

@@ -116,7 +116,8 @@ async def take(door: Door, body: SsoTokenBody) -> Response:
 
 @router.put("/users/{name}/link", response_model=Recorded)
 async def link(door: Door, name: UserName) -> Response:
-    """The user is whoever the provider of identities next sends with this name, and stays that one whatever the name."""
+    """Links the user to the next identity that the provider sends with this name; the link stays if that identity's name
+    changes."""
     check_unlimited()
     return await record(door, LinkUser(**asked(door), name=name))
 
@@ -129,7 +130,7 @@ async def _session(door: PeopleDoor, who: Identity, label: str) -> tuple[str, Si
         # Raises a refusal before anything is forgotten; `carry_out` decides again, for the record.
         door.check(command)
         if command.user not in door.state.users:
-            await door.secrets.forget(command.user)  # of whoever had the name before
+            await door.secrets.forget(command.user)  # of an earlier user of that name
     await door.carry_out(command)
     view = SignedInView(
         name=command.user,
@@ -191,7 +192,8 @@ async def _asked(question: Awaitable[T]) -> T:
 
 
 def _page(name: str, code: str, challenge: str, port: int) -> Response:
-    """Not sent on by itself: somebody else may have given the user the address, and wait for the session."""
+    """Page that asks before the code is sent to the command line: an attacker may have given the user the address, and wait for
+    the session."""
     word = check_word(challenge)
     there = (
         f'<p><a href="http://127.0.0.1:{port}/?code={html.escape(code)}">Go on to the command line on this machine</a></p>'

@@ -29,7 +29,7 @@ from tenuto.services.gateway.rights.state import ADMIN, TOKEN_ID_CHARACTERS, Tok
 router = APIRouter(tags=["users"], route_class=StrictRoute)
 DAY_US = 24 * 3600 * 1_000_000
 FRESH_US = 15 * 60 * 1_000_000
-"""For so long after a sign-in the user is taken to be there, and a session makes tokens that end later than itself."""
+"""Time after a sign-in during which the user counts as present, and a session can make tokens that outlive it."""
 TokenId = Annotated[str, Path(pattern=rf"^[0-9a-f]{{{TOKEN_ID_CHARACTERS}}}$")]
 
 
@@ -54,7 +54,7 @@ async def users(
     after: Annotated[str, Query(max_length=256, description="Name of the last one that you have.")] = "",
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
 ) -> Response:
-    """By name, the admin first."""
+    """Users by name, the admin first."""
     known = door.state.users
     names = nsmallest(limit + 1, (name for name in known if name > after))  # of ten thousand only these are looked at further
     found = [_user_view(known[name]) for name in names[:limit]]
@@ -73,8 +73,9 @@ async def create(door: Door, body: NewUserBody) -> Response:
     command = CreateUser(**asked(door), new=new, token_hash=given, expires_us=expires_us)
     await door.users_known()
     async with door.secrets_change:
-        door.check(command)  # refuses a name that somebody has
-        # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
+        door.check(command)  # refuses a name that is taken
+        # Secrets of an earlier user of that name. Afterwards would be too late: an answer that is lost leaves a user who has
+        # them.
         await door.forget_user(body.name)
     await record(door, command)
     return answer(NewUserView(**dict(new), token=token, expires_us=expires_us), 201)
@@ -162,8 +163,8 @@ async def _create(
 
 
 def _expires_us(door: PeopleDoor, days: float | None) -> int | None:
-    """When a new token ends. Raises DoorError where a user who is no admin wants it to live longer than those of this cluster do,
-    or longer than the one that was shown: a token that was stolen, or made for a day, must not live on in others."""
+    """Expiry of a new token. Raises DoorError if a user who is no admin wants it to live longer than those of this cluster do, or
+    longer than the token of the request: a token that was stolen, or made for a day, must not live on in others."""
     usual, now_us, shown = door.settings.token_days, door.clock.now_us(), asking_token()
     wanted = usual if days is None else days
     expires_us = now_us + int(wanted * DAY_US) if wanted else None
@@ -176,7 +177,7 @@ def _expires_us(door: PeopleDoor, days: float | None) -> int | None:
             "expires_days",
         )
     end_us = shown.expires_us if shown is not None else None
-    # Whoever has just signed in is not somebody who found a token.
+    # A user who has just signed in does not merely hold a token that was found.
     if shown is not None and shown.session and now_us - shown.created_us < FRESH_US:
         return expires_us
     if end_us is None or (expires_us is not None and expires_us <= end_us):

@@ -24,7 +24,7 @@ ProjectName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 @router.get("/workspaces", response_model=list[WorkspaceView])
 async def workspaces(door: Door) -> Response:
-    """Those that you see, archived ones, too."""
+    """Workspaces that you see, including archived ones."""
     await door.users_known()
     access, seen = door.state.access, door.sight()
     counts = await door.views.experiment_counts(seen.hidden)
