@@ -20,7 +20,7 @@ class TrialsDoor(BaseDoor):
     views: TrialQueries
     tables: MetricTables
     stores: Stores
-    """Of checkpoints, as the operator declared them."""
+    """Stores of checkpoints, as the operator declared them."""
     verifier: Verifier
 
 

@@ -29,7 +29,7 @@ class AllocationView(Model):
     granted_us: int
     started_us: int | None
     leaving_us: int | None = None
-    """When its workers were first told to save and leave, or were killed. Null: they were not."""
+    """Time at which its workers were first told to save and leave, or were killed. Null: they were not."""
     leaving_reason: str | None = None
     exited_us: int | None
     released_us: int | None
@@ -42,15 +42,15 @@ class WorkersView(Model):
     allocation_id: str
     agent_ids: tuple[str, ...]
     said_us: int | None
-    """When they last reported something: a report or a line of their log. Null: they have not begun."""
+    """Time of their last sign of life: a report or a line of their log. Null: they have not begun."""
     silent_seconds: float | None
-    """Since then."""
+    """Time since then."""
 
 
 class SilentTrialView(Model):
     trial_id: str
     silent_seconds: float
-    """Since its workers last reported something: a report or a line of their log."""
+    """Time since its workers' last sign of life: a report or a line of their log."""
 
 
 class StragglerView(Model):
@@ -79,7 +79,7 @@ class TrialView(Model):
     hyperparameters: dict[str, Any]
     seed: int
     target_length: int
-    """In the unit of the experiment's `searcher.max_length`."""
+    """Length that the search wants, in the unit of the experiment's `searcher.max_length`."""
     batches: int
     length: int
     """The furthest point reached, in batches and in the unit of `target_length`."""
@@ -93,23 +93,23 @@ class TrialView(Model):
     failures: int
     error: str | None
     reason: str
-    """Why the search last decided about it."""
+    """Reason of the search's last decision about it."""
     excluded_agents: list[str] = []
     """Agents on which it is not placed again, because of a line in its log."""
     stragglers: list[StragglerView] = []
     """Slow ranks of the latest run that had any."""
     said_us: int | None = None
-    """When its workers last reported something: a report or a line of their log. Null: it has none now."""
+    """Time of its workers' last sign of life: a report or a line of their log. Null: it has no workers now."""
     silent_seconds: float | None = None
-    """Since then."""
+    """Time since then."""
     leaving_us: int | None = None
-    """When its workers were told to save and leave; those that do not leave in time are killed."""
+    """Time at which its workers were told to save and leave; those that do not leave in time are killed."""
     setbacks: int = 0
     """Failures and losses in a row with nothing saved or validated between, where it pauses before the next start."""
     restart_at_us: int | None = None
-    """When that pause ends."""
+    """End of that pause."""
     breaks: list[str] = []
-    """Why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
+    """Reasons why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
     unmanaged: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: a run of a program that Tenuto did not start; its batches are the largest step that it logged."""
     requested_us: int
@@ -127,7 +127,7 @@ class FrontTrialView(Model):
     trial_id: str
     state: TrialState
     length: int
-    """Of the validation compared: the trial's last one with all goals."""
+    """Length at the validation compared: the trial's last one with all goals."""
     values: dict[str, float]
     """The goals' metrics."""
     hyperparameters: dict[str, Any]

@@ -26,8 +26,8 @@ class DownloadRefused(RequestRefused):
 
 
 def open_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> Read:
-    """`opened`: its trial's store, and its id. Raises DownloadRefused if what is stored is not what was recorded, as far as names
-    and sizes tell; StoreError where the store is away."""
+    """Reader of a checkpoint's files. `opened`: its trial's store, and its id. Raises DownloadRefused if the stored files are not
+    the recorded ones, as far as names and sizes tell; StoreError if the store is unreachable."""
     store, checkpoint_id = opened
     try:
         manifest = checkpoints.read_manifest(store, checkpoint_id)
@@ -59,7 +59,8 @@ def open_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> Read:
 
 
 def verify_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> list[str]:
-    """Reads every byte. What is wrong, in words; empty where all is as recorded. Raises StoreError where the store is away."""
+    """Faults of a checkpoint, in words, found by reading every byte; empty if all is as recorded. Raises StoreError if the store
+    is unreachable."""
     store, checkpoint_id = opened
     try:
         manifest = checkpoints.read_manifest(store, checkpoint_id)

@@ -19,7 +19,7 @@ PAGE_EVENTS = 500
 PAGES_MAX = 200
 """100,000 events of one experiment: what one request reads at most."""
 RESULTS_BYTES_MAX = 64 << 20
-"""Of one trial's validations and checkpoints: those 100,000 events, where each has a dozen metrics."""
+"""Most bytes of one trial's validations and checkpoints: those 100,000 events, if each has a dozen metrics."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Records:
         return None
 
     async def starts(self, trial_id: str) -> list[Start]:
-        """In the order of time."""
+        """Starts of the trial, in the order of time."""
         found: dict[str, Start] = {}
         async for event in self._events([EnvironmentRecorded.TYPE, DataRecorded.TYPE], stream=f"trial/{trial_id}"):
             data = event.data

@@ -1,4 +1,4 @@
-"""What a list of experiments may be asked for."""
+"""Filters and order of a list of experiments."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def first_difference(pairs: Sequence[MetricPair]) -> int | None:
 
 
 def shown_pairs(pairs: Sequence[MetricPair], most: int) -> Sequence[MetricPair]:
-    """At most so many; where all do not fit, from the first validation that differs on, as it is what people look for."""
+    """Pairs, at most `most`; if not all fit, from the first validation that differs on, as people look for that."""
     if len(pairs) <= most:
         return pairs
     first = next((index for index, pair in enumerate(pairs) if not pair.equal), 0)

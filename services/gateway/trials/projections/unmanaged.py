@@ -8,7 +8,7 @@ from tenuto.services.gateway.read_models.common import Connection, Handler, to_j
 from tenuto.services.gateway.rights.access import DEFAULT as WORKSPACE
 
 METHOD = "unmanaged"
-"""In place of a search's name."""
+"""Method of unmanaged runs, in place of a search's name."""
 
 
 async def _created(db: Connection, event: Event, data: unmanaged.UnmanagedExperimentCreated) -> None:

@@ -53,7 +53,7 @@ class Added:
 
 
 async def validated(db: Connection, events: Sequence[Event]) -> None:
-    """In the order of the record; the first validation of a trial at a number of batches counts."""
+    """Adds validations in the order of the record; the first one of a trial at a number of batches counts."""
     if not (added := await _add(db, events)):
         return
     trials, searches = defaultdict(list), defaultdict(list)

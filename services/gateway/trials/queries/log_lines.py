@@ -26,7 +26,7 @@ class LineSearch:
     """A part of the line, in small or large letters."""
     rank: int | None = None
     level: Level | None = None
-    """At least this level; lines without a known one are left out."""
+    """Least level; lines without a known level are left out. None: all lines."""
 
     def __bool__(self) -> bool:
         return self != LineSearch()
@@ -47,7 +47,7 @@ class LogLines(Fetching):
         tail: bool = False,
         search: LineSearch | None = None,
     ) -> Rows[LogLineView]:
-        """In the order of arrival; with `tail` the last ones."""
+        """Lines in the order of arrival; with `tail` the last ones."""
         if search:
             return await self._found(experiment_id, trial_number, after, limit, tail, search)
         rows, more = await self._many(
@@ -67,7 +67,7 @@ class LogLines(Fetching):
     async def _found(
         self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool, search: LineSearch
     ) -> Rows[LogLineView]:
-        """Of LINES_SEARCHED_MAX lines; where there are more, `next` is the last of these."""
+        """Lines found among the next LINES_SEARCHED_MAX; if there are more, `next` is the last of these."""
         down, of = ("DESC" if tail else ""), (experiment_id, trial_number, after)
         rows = await self._rows(
             f"""SELECT {_LINE} FROM (SELECT * FROM trial_logs WHERE {_OF} ORDER BY line {down} LIMIT {LINES_SEARCHED_MAX}) looked

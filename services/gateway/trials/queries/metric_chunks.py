@@ -75,7 +75,7 @@ ORDER BY c.trial_number, c.first_batches"""
 
 @dataclass(frozen=True)
 class Seen:
-    """What an asker has: everything up to a write, in columns of this width from these batches on."""
+    """Part of the curves that a client has: everything up to a write, in columns of this width from these batches on."""
 
     write_number: int
     exponent: int
@@ -85,7 +85,7 @@ class Seen:
 @dataclass(frozen=True)
 class Picture:
     seen: Seen
-    """With the next question only later changes are answered."""
+    """Part that the client has after this answer; if the next question names it, only later changes are answered."""
     end: int
     """The columns end before these batches."""
     whole: bool
@@ -101,7 +101,7 @@ class MetricChunks(Fetching):
     async def points(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
     ) -> Rows[MetricPointView]:
-        """`after`: trial number and batches of the last one of the page before."""
+        """Points of metrics, in order. `after`: trial number and batches of the last one of the page before."""
         found: list[dict[str, Any]] = []
         size_bytes = 0
         async for number, columns in self.columns(experiment_id, trial_number, after):
@@ -146,7 +146,7 @@ class MetricChunks(Fetching):
     async def _unmanaged(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], only: Collection[str] | None
     ) -> AsyncIterator[tuple[int, Columns]]:
-        """As `columns`, of the points that programs logged, which are kept as they came."""
+        """Same as `columns`, but of the points that programs logged, which are kept as they came."""
         while True:
             names = None if only is None else list(only)
             rows = await self._rows(_UNMANAGED, experiment_id, trial_number, *after, names)
@@ -257,7 +257,7 @@ def _at_once(wanted: Sequence[tuple[int, int, int]], metrics: int) -> list[list[
 def _curves(
     rows: Sequence[asyncpg.Record], metrics: Sequence[str], since: dict[int, int], exponent: int, end: int
 ) -> list[tuple[int, str, int, Curve]]:
-    """Without those that have no points."""
+    """Curves that have points."""
     parts: dict[tuple[int, str], list[Curve]] = {(trial, metric): [] for trial in since for metric in metrics}
     for row in rows:
         steps = None if row["summed"] else unpacked_steps(row["points"], row["steps"])
