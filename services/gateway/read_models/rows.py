@@ -66,7 +66,7 @@ class Fetching:
         return [dict(row) for row in await self._again(fetch)]
 
     async def _many(self, limit: int, query: str, *values: Any) -> tuple[list[dict[str, Any]], bool]:
-        """At most `limit` rows (which the query says, too) and ROWS_BYTES_MAX, and whether there may be more."""
+        """Rows, at most `limit` (the query has the same limit) and ROWS_BYTES_MAX; and True if there may be more."""
         if limit <= PIECE_ROWS:
             rows = await self._rows(query, *values)
             return rows, len(rows) == limit
