@@ -1,4 +1,4 @@
-"""What the client raises. `str(error)` is one sentence: what, why, what to do; the same that the command line shows."""
+"""Errors that the client raises. `str(error)` is one sentence: what, why, what to do; the same that the command line shows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """What all of these are."""
+    """Base of all errors of the client."""
 
     exit_code = 1
-    """With which the command line ends for it."""
+    """Exit code of the command line for this error."""
 
 
 class Refused(ClientError):
@@ -21,7 +21,7 @@ class Refused(ClientError):
     word = ""
     """The cluster's own word for it, such as not_found or conflict; empty where it gave none."""
     path = ""
-    """Where in the configuration or the request, such as `searcher.max_length`."""
+    """Path in the configuration or the request, such as `searcher.max_length`."""
     problems: Sequence[dict[str, Any]] = ()
     """All that is wrong with a configuration, each with `path`, `message` and `value`."""
 
@@ -55,6 +55,6 @@ class NotCompleted(ClientError):
 
 
 class TimedOut(ClientError):
-    """What was waited for has not come in time. It goes on."""
+    """The awaited result did not come in time. The work goes on."""
 
     exit_code = 4

@@ -12,10 +12,10 @@ from tenuto.client.messages import Request
 from tenuto.client.target import Target
 
 SHARDED = "shards.json"
-"""Of a checkpoint whose models are divided among ranks."""
+"""File of a checkpoint whose models are divided among ranks."""
 KERAS = "tenuto"
 ALIASES = "tenuto_aliases"
-"""What a Keras trial and a PyTorch trial note in a file of weights."""
+"""Notes of a Keras trial and a PyTorch trial in a file of weights."""
 NAMES_SHOWN_MAX = 5
 
 

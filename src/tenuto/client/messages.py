@@ -15,10 +15,10 @@ from tenuto.client.target import Target
 
 API = "/api/v1"
 TIMEOUT_SECONDS = 60.0
-"""Without a byte: an answer of the door takes less, or says something on the way."""
+"""Longest silence of a connection: an answer of the door takes less, or sends some bytes on the way."""
 AWAY_STATUSES = frozenset({429, 502, 503, 504})
 MORE_HEADER = "Tenuto-More"
-"""Of a page that was full, by number or by bytes."""
+"""Header of a page that was full, by number or by bytes."""
 LINK_HEADER = "Link"
 AT_LEAST_HEADER = "Tenuto-At-Least"
 """Position of the log that an answer has to know. Without it an answer may be a moment older than the newest event."""
@@ -41,7 +41,7 @@ class Upload:
 class Request:
     method: str
     path: str
-    """Below /api/v1."""
+    """Path below /api/v1."""
     query: Mapping[str, Any] = field(default_factory=dict)
     """None: not given. A list: given several times."""
     body: bytes | Upload = b""
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it twice does what sending it once does."""
+        """True if sending it twice has the same effect as sending it once."""
         return self.method in IDEMPOTENT or "Idempotency-Key" in self.headers
 
     @property
@@ -146,7 +146,7 @@ class Messages:
 
 
 def refusal(target: Target, status: int, reason: str, retry_after: str | None, body: bytes) -> ClientError:
-    """What an answer of 400 or more means."""
+    """Error for an answer of 400 or more."""
     if status == 401 and not any(word in body for word in TOLD_401):
         error: ClientError = Refused(
             f"Your session at {target.url} has ended: sign in again with `tenuto login`, or leave it with `tenuto logout`."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 HEADER_BYTES_MAX = 1 << 20
-"""Of a table's description: 500 columns with long names."""
+"""Most bytes of a table's description: 500 columns with long names."""
 
 
 class Table:
@@ -30,7 +30,7 @@ class Table:
         return f"Table({len(self)} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first and last rows, and curves where they are metrics."""
+        """HTML for notebooks: the first and last rows, and curves if the columns are metrics."""
         return showing.columns(self.columns, len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -52,7 +52,7 @@ def _needed(package: str) -> Any:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Of answers in JSON; what is in `hyperparameters` gets a column for each, such as `hyperparameters.lr`."""
+    """Table of answers in JSON; each value in `hyperparameters` gets a column, such as `hyperparameters.lr`."""
     flat = [_flat(row) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
     return Table({name: [row.get(name) for row in flat] for name in names})

@@ -94,7 +94,7 @@ class Tracking:
         self._ask("POST", f"{API}/runs/log-batch", json={"run_id": run_id, **data})
 
     def _ask(self, method: str, path: str, *, key: str = "", **arguments: Any) -> Any:
-        """Again while the cluster is away: all of these may be sent twice."""
+        """Sends a request, and repeats it while the cluster is unreachable: all of these may be sent twice."""
         if key:
             arguments["headers"] = {"Idempotency-Key": key.encode("ascii", "backslashreplace")[:200]}
         pause = 0.2

@@ -1,4 +1,4 @@
-"""How long the client waits, and when it gives up. Pure but for the clock."""
+"""Waits of the client, and the limits at which it gives up. Pure but for the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tenuto.client.errors import Away, ClientError, Refused, Unreachable
 
 PATIENCE_SECONDS = 30.0
-"""In all, for one request that may be sent again: the database restarts in less."""
+"""Longest time in all for one request that may be sent again: the database restarts in less."""
 PAUSE_SECONDS_MIN = 0.2
 PAUSE_SECONDS_MAX = 15.0
 RECONNECT_SECONDS = 1.0
@@ -22,7 +22,7 @@ Notice = Callable[[str], None]
 
 
 class Tries:
-    """Of one request that may be sent again: pauses that double, with jitter, within a time for all together."""
+    """Tries of one request that may be sent again: pauses that double, with jitter, within a time for all together."""
 
     def __init__(self, patience_seconds: float, *, answered: bool) -> None:
         """`answered`: the cluster has answered this client before, so that its address is right."""
@@ -81,7 +81,7 @@ class Deadline:
         self._until = None if seconds is None else time.monotonic() + seconds
 
     def within(self, seconds: float) -> float:
-        """At most so many, and no more than are left."""
+        """Seconds to wait: at most `seconds`, and no more than are left."""
         return seconds if self._until is None else max(0.05, min(seconds, self._until - time.monotonic()))
 
     @property

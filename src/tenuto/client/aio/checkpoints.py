@@ -21,7 +21,7 @@ class AsyncCheckpoint:
         return f"Checkpoint({self.id!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML of the checkpoint for notebooks."""
         data = self.data
         rows = [
             ("trial", self.trial_id),
@@ -72,7 +72,7 @@ class AsyncCheckpoint:
 
 
 def best(checkpoints: list[AsyncCheckpoint], *, smaller_is_better: bool) -> AsyncCheckpoint | None:
-    """By the searcher's metric; the earlier of two that are alike. None: none was validated."""
+    """Checkpoint with the best searcher's metric; the earlier of two that are alike. None: none was validated."""
     sign = 1.0 if smaller_is_better else -1.0
     known = [(sign * item.metric, item) for item in checkpoints if item.metric is not None and item.metric == item.metric]
     return min(known, key=lambda pair: pair[0])[1] if known else None

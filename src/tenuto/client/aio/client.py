@@ -34,11 +34,12 @@ class AsyncClient(AsyncDoor):
         patience_seconds: float = waiting.PATIENCE_SECONDS,
         notice: Notice = lambda text: None,
     ) -> None:
-        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else the cluster on this machine, of
-        `data_dir`.
+        """Client of the cluster at `url`, else TENUTO_URL, with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else of the
+        cluster on this machine, of `data_dir`.
 
-        `patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        `patience_seconds`: longest time for which a request that may be sent again is tried while the cluster is unreachable.
+        `notice` is told when something that waits has lost the cluster, and when it is reachable again.
+        """
         target = url if isinstance(url, Target) else Target.find(data_dir, url, token)
         super().__init__(target, patience_seconds=patience_seconds, notice=notice)
 
@@ -82,11 +83,11 @@ class AsyncClient(AsyncDoor):
         return AsyncCheckpoint(self, await self.get(f"/checkpoints/{checkpoint_id}"))
 
     async def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
-        """What differs between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
+        """Differences between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
         return dict(await self.get("/diff", a=a, b=b))
 
     async def queue(self, pool: str | None = None) -> dict[str, Any]:
-        """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+        """Experiments that hold slots of each pool or wait for some, in the order of the queue, each with the reason."""
         return dict(await self.get("/jobs", pool=pool))
 
     async def list_agents(self) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ class AsyncClient(AsyncDoor):
         return dict(await self.get("/status"))
 
     async def whoami(self) -> dict[str, Any]:
-        """Whose token this is, and when it ends."""
+        """User of this token, and the time at which it ends."""
         return dict(await self.get("/user"))
 
     async def events(

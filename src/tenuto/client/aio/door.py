@@ -25,8 +25,9 @@ class AsyncDoor:
     def __init__(
         self, target: Target, *, patience_seconds: float = waiting.PATIENCE_SECONDS, notice: Notice = lambda text: None
     ) -> None:
-        """`patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        """Door to the cluster at `target`. `patience_seconds`: longest time for which a request that may be sent again is tried
+        while the cluster is unreachable. `notice` is told when something that waits has lost the cluster, and when it is
+        reachable again."""
         self.target = target
         self._transport = AsyncTransport(target)
         self._patience_seconds, self._notice = patience_seconds, notice
@@ -77,7 +78,8 @@ class AsyncDoor:
             request = Request("GET", f"{path}?{page.onward}")
 
     async def wait_get(self, path: str) -> Any:
-        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
+        answered."""
         outage = Outage(self._notice)
         while True:
             try:

@@ -19,7 +19,8 @@ from tenuto.client.waiting import Deadline
 TRIALS_PAGE = 1_000
 FIRST_TRIAL_SECONDS = 0.2
 SHOWN_SECONDS_MAX = 10.0
-"""What is recorded is shown within milliseconds; where the views are folded anew, its end is known from the event."""
+"""Longest wait for the views: they show a recorded end within milliseconds; while they are folded anew, the event alone tells the
+end."""
 SHOWN_POLL_SECONDS = 0.02
 
 
@@ -33,7 +34,7 @@ class AsyncExperiment:
         return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the experiment for notebooks, as the cluster last described it."""
         data = self.data
         title = f"Experiment {self.id}: {data['name']}" if "name" in data else f"Experiment {self.id}"
         best = data.get("best_trial_id")
@@ -60,7 +61,7 @@ class AsyncExperiment:
         self.data = await self._door.get(f"/experiments/{self.id}")
 
     async def state(self) -> str:
-        """As it is now: active, paused, canceling, completed, failed or canceled."""
+        """Present state: active, paused, canceling, completed, failed or canceled."""
         await self.reload()
         return str(self.data["state"])
 
@@ -83,7 +84,7 @@ class AsyncExperiment:
         assert last is not None, "what is followed to its end has one"
         state, error = ENDED[last.type], last.data.get("error")
         shown = Deadline(SHOWN_SECONDS_MAX)
-        while True:  # until whoever asks next is told so, too
+        while True:  # until later requests are told so, too
             self.data = await self._door.wait_get(f"/experiments/{self.id}")
             if self.data["ended_us"] is not None or shown.over:
                 break
@@ -125,7 +126,7 @@ class AsyncExperiment:
         return AsyncTrial(self._door, await self._door.get(f"/trials/{self.id}-{number}"))
 
     async def best_trial(self) -> AsyncTrial:
-        """By the searcher's metric. Raises Refused where none was validated."""
+        """Trial with the best searcher's metric. Raises Refused if none was validated."""
         await self.reload()
         if (found := self.data["best_trial_id"]) is None:
             raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
@@ -149,7 +150,7 @@ class AsyncExperiment:
             yield line
 
     async def list_checkpoints(self) -> list[AsyncCheckpoint]:
-        """Those that are kept."""
+        """Checkpoints that are kept."""
         found = items(await self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [AsyncCheckpoint(self._door, data) for data in found]
 
@@ -213,7 +214,8 @@ class AsyncExperiment:
         return await self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
 
     async def reproduction(self) -> dict[str, Any]:
-        """Of a reproduction: whether it came to the same metrics and weights (`equal`; None: not known yet), and what differs."""
+        """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
+        known yet); with the differences."""
         return dict(await self._door.get(f"/experiments/{self.id}/reproduction"))
 
     async def _trials(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from tenuto.client.tables import Pages, Table
 
 Kind = Literal["training", "validation"]
 LINES_MAX = 10_000
-"""Of one answer."""
+"""Most lines of one answer."""
 
 
 class AsyncTrial:
@@ -27,7 +27,7 @@ class AsyncTrial:
         return f"Trial({self.id!r}, {self.state})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the trial for notebooks, as the cluster last described it."""
         data = self.data
         rows = [
             ("state", self.state),
@@ -91,7 +91,7 @@ class AsyncTrial:
             yield line
 
     async def list_checkpoints(self) -> list[AsyncCheckpoint]:
-        """Those that are kept, the earliest first."""
+        """Checkpoints that are kept, the earliest first."""
         query: dict[str, Any] = {"experiment": self.experiment_id, "trial": self.id}
         return [AsyncCheckpoint(self._door, data) for data in items(await self._door.get("/checkpoints", **query))]
 

@@ -22,7 +22,7 @@ class Checkpoint:
         return f"Checkpoint({self.id!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML of the checkpoint for notebooks."""
         data = self.data
         rows = [
             ("trial", self.trial_id),
@@ -73,7 +73,7 @@ class Checkpoint:
 
 
 def best(checkpoints: list[Checkpoint], *, smaller_is_better: bool) -> Checkpoint | None:
-    """By the searcher's metric; the earlier of two that are alike. None: none was validated."""
+    """Checkpoint with the best searcher's metric; the earlier of two that are alike. None: none was validated."""
     sign = 1.0 if smaller_is_better else -1.0
     known = [(sign * item.metric, item) for item in checkpoints if item.metric is not None and item.metric == item.metric]
     return min(known, key=lambda pair: pair[0])[1] if known else None

@@ -26,8 +26,9 @@ class Door:
     def __init__(
         self, target: Target, *, patience_seconds: float = waiting.PATIENCE_SECONDS, notice: Notice = lambda text: None
     ) -> None:
-        """`patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        """Door to the cluster at `target`. `patience_seconds`: longest time for which a request that may be sent again is tried
+        while the cluster is unreachable. `notice` is told when something that waits has lost the cluster, and when it is
+        reachable again."""
         self.target = target
         self._transport = Transport(target)
         self._patience_seconds, self._notice = patience_seconds, notice
@@ -78,7 +79,8 @@ class Door:
             request = Request("GET", f"{path}?{page.onward}")
 
     def wait_get(self, path: str) -> Any:
-        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
+        answered."""
         outage = Outage(self._notice)
         while True:
             try:

@@ -20,7 +20,8 @@ from tenuto.client.waiting import Deadline
 TRIALS_PAGE = 1_000
 FIRST_TRIAL_SECONDS = 0.2
 SHOWN_SECONDS_MAX = 10.0
-"""What is recorded is shown within milliseconds; where the views are folded anew, its end is known from the event."""
+"""Longest wait for the views: they show a recorded end within milliseconds; while they are folded anew, the event alone tells the
+end."""
 SHOWN_POLL_SECONDS = 0.02
 
 
@@ -34,7 +35,7 @@ class Experiment:
         return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the experiment for notebooks, as the cluster last described it."""
         data = self.data
         title = f"Experiment {self.id}: {data['name']}" if "name" in data else f"Experiment {self.id}"
         best = data.get("best_trial_id")
@@ -61,7 +62,7 @@ class Experiment:
         self.data = self._door.get(f"/experiments/{self.id}")
 
     def state(self) -> str:
-        """As it is now: active, paused, canceling, completed, failed or canceled."""
+        """Present state: active, paused, canceling, completed, failed or canceled."""
         self.reload()
         return str(self.data["state"])
 
@@ -84,7 +85,7 @@ class Experiment:
         assert last is not None, "what is followed to its end has one"
         state, error = ENDED[last.type], last.data.get("error")
         shown = Deadline(SHOWN_SECONDS_MAX)
-        while True:  # until whoever asks next is told so, too
+        while True:  # until later requests are told so, too
             self.data = self._door.wait_get(f"/experiments/{self.id}")
             if self.data["ended_us"] is not None or shown.over:
                 break
@@ -126,7 +127,7 @@ class Experiment:
         return Trial(self._door, self._door.get(f"/trials/{self.id}-{number}"))
 
     def best_trial(self) -> Trial:
-        """By the searcher's metric. Raises Refused where none was validated."""
+        """Trial with the best searcher's metric. Raises Refused if none was validated."""
         self.reload()
         if (found := self.data["best_trial_id"]) is None:
             raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
@@ -149,7 +150,7 @@ class Experiment:
         yield from log_lines(self._door, f"/experiments/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Those that are kept."""
+        """Checkpoints that are kept."""
         found = items(self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [Checkpoint(self._door, data) for data in found]
 
@@ -213,7 +214,8 @@ class Experiment:
         return self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
 
     def reproduction(self) -> dict[str, Any]:
-        """Of a reproduction: whether it came to the same metrics and weights (`equal`; None: not known yet), and what differs."""
+        """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
+        known yet); with the differences."""
         return dict(self._door.get(f"/experiments/{self.id}/reproduction"))
 
     def _trials(self) -> list[dict[str, Any]]:

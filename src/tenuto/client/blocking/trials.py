@@ -15,7 +15,7 @@ from tenuto.client.tables import Pages, Table
 
 Kind = Literal["training", "validation"]
 LINES_MAX = 10_000
-"""Of one answer."""
+"""Most lines of one answer."""
 
 
 class Trial:
@@ -28,7 +28,7 @@ class Trial:
         return f"Trial({self.id!r}, {self.state})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the trial for notebooks, as the cluster last described it."""
         data = self.data
         rows = [
             ("state", self.state),
@@ -91,7 +91,7 @@ class Trial:
         yield from log_lines(self._door, f"/trials/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Those that are kept, the earliest first."""
+        """Checkpoints that are kept, the earliest first."""
         query: dict[str, Any] = {"experiment": self.experiment_id, "trial": self.id}
         return [Checkpoint(self._door, data) for data in items(self._door.get("/checkpoints", **query))]
 
