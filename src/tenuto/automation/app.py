@@ -1,4 +1,4 @@
-"""What a user writes: an App, and functions that it calls for events."""
+"""Automations that users write: an App, and functions that it calls for events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tenuto.schemas.events import EVENT_MODELS, EventData
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 ATTEMPTS = 6
-"""Of one event, about a minute in all: what is mended by then was a moment's trouble."""
+"""Attempts at one event, about a minute in all: long enough for a passing trouble to be over."""
 TIMEOUT_SECONDS = 3_600.0
-"""Of one attempt: a handler that evaluates a checkpoint takes minutes."""
+"""Longest attempt: a handler that evaluates a checkpoint takes minutes."""
 Handler = Callable[..., Awaitable[object]]
 H = TypeVar("H", bound=Handler)
 
@@ -34,7 +34,7 @@ class Rule:
     timeout_seconds: float
 
     def wants(self, type_: str, experiment_id: int | None) -> bool:
-        """By what the event itself says; labels are asked for after that."""
+        """True if type and experiment of the event match; labels are looked up after that."""
         return type_ in self.types and (not self.experiments or experiment_id in self.experiments)
 
 

@@ -39,8 +39,8 @@ class AsOf(AsyncClient):
 
 
 class Cluster(AsOf):
-    """For one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule, event
-    and the number of the call, so the next attempt repeats its calls without harm."""
+    """Client for one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule,
+    event and the number of the call, so the next attempt repeats its calls without harm."""
 
     def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str, position: int) -> None:
         super().__init__(base, position)

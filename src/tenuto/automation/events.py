@@ -16,16 +16,16 @@ D = TypeVar("D", bound=EventData)
 @dataclass(frozen=True)
 class Event(Generic[D]):
     position: int
-    """In the log, from 1 on."""
+    """Position in the log, from 1 on."""
     id: str
     type: str
     time_us: int
     """Microseconds since 1970-01-01 UTC."""
     actor: str
     data: D
-    """What happened; docs/reference/events.schema.json has the fields of each type."""
+    """Payload; docs/reference/events.schema.json has the fields of each type."""
     sentence: str
-    """Why, for people; empty where nothing was decided."""
+    """Reason of the decision, for people; empty if nothing was decided."""
     experiment_id: int | None
     trial_id: str | None
     causation_id: str | None

@@ -1,4 +1,5 @@
-"""What a process tells the gateway: how far its rules are and what they park; and what it is told: which of that to try again."""
+"""Reports of a process to the gateway: the positions of its rules and the events that they park; the answer names parked events
+to try again."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, Refused
 
 HEARTBEAT_SECONDS = 5.0
-"""Without news. A sixth of the time after which the gateway calls a process silent."""
+"""Interval of notes without news: a sixth of the time after which the gateway calls a process silent."""
 PAUSE_SECONDS = 0.05
-"""Between two notes: rules that finish within it are noted together."""
+"""Pause between two notes: rules that finish within it are noted together."""
 AWAY_SECONDS_MAX = 15.0
 REASON_CHARACTERS_MAX = 2_000
 
@@ -25,7 +26,7 @@ class Superseded(Exception):
 
 @dataclass
 class Progress:
-    """Of one rule."""
+    """Progress of one rule."""
 
     rule: str
     position: int
@@ -88,7 +89,7 @@ class Ledger:
         await noted
 
     async def run(self) -> None:
-        """Until cancelled. Raises Superseded."""
+        """Runs until cancelled. Raises Superseded."""
         away = 1.0
         while True:
             try:

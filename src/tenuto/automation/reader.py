@@ -29,11 +29,11 @@ from tenuto.kernel.tasks import stop_task
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Before an event is given to a handler again that failed; doubles up to PAUSE_SECONDS_MAX: what a handler calls may be away for
-hours, and no event is passed over."""
+"""Wait before an event is given again to a handler that failed; doubles up to PAUSE_SECONDS_MAX: services that a handler calls
+may be unreachable for hours, and no event is passed over."""
 PAUSE_SECONDS_MAX = 60.0
 AWAY_SECONDS = 5.0
-"""Between attempts to reach the cluster."""
+"""Wait between attempts to reach the cluster."""
 BEHIND_SECONDS_MAX = 30.0
 """The bus may be ahead of what REST knows by as much; a position that is still beyond the log then belongs to another log."""
 
@@ -49,7 +49,8 @@ class Place(NamedTuple):
 
 
 class Position(Protocol):
-    """Where a reader is. Kept in the database that a handler writes to, in the same transaction, effects happen once."""
+    """Store of a reader's position. Kept in the database that a handler writes to, in the same transaction, effects happen
+    once."""
 
     async def load(self) -> Place | None:
         """None: nothing was handled yet."""
@@ -81,9 +82,9 @@ class Reader:
     def __init__(
         self, position: Position, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
     ) -> None:
-        """`after`: position to begin behind where none is kept yet; 0: with the first event of the log. `target`: the cluster's
-        REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and _PASSWORD, and
-        without them events come over REST alone."""
+        """Reader that begins behind position `after` if none is stored yet; 0: with the first event of the log. `target`: the
+        cluster's REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and
+        _PASSWORD, and without them events come over REST alone."""
         self._position, self._after, self._target, self._settings = position, after, target, settings
         self._handlers: list[tuple[frozenset[str], Handler]] = []
         self._task: asyncio.Task[None] | None = None
@@ -116,7 +117,7 @@ class Reader:
         app.on_shutdown(stop)
 
     async def run(self) -> None:
-        """Until cancelled. Raises ClientError and ValueError where it cannot go on."""
+        """Runs until cancelled. Raises ClientError and ValueError if it cannot go on."""
         target = Target.find() if self._target is None else self._target
         async with AsyncClient(target, notice=logger.warning) as client:
             place = await self._position.load()
@@ -154,7 +155,7 @@ class Reader:
                     await self._save(told)
                     unsaved = None
                 position = told["position"]
-            if unsaved is not None:  # nobody's events are read again rather than kept one by one
+            if unsaved is not None:  # events without a handler are read again after a crash, rather than saved one by one
                 await self._save(unsaved)
             position = max(position, found.upto)
             if not found.events and position >= window.end:

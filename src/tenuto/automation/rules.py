@@ -20,7 +20,7 @@ from tenuto.client.errors import Away, ClientError, Refused
 from tenuto.client.target import Target
 
 PAUSE_SECONDS = 1.0
-"""Before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
+"""Wait before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
 PAUSE_SECONDS_MAX = 300.0
 LABELS_KEPT = 1_000
 LABELS_SECONDS = 10.0
@@ -34,8 +34,8 @@ class Labels:
         self._known: OrderedDict[int, tuple[float, frozenset[str]]] = OrderedDict()
 
     async def of(self, experiment_id: int, position: int) -> frozenset[str]:
-        """As of an event's position: before it, the experiment may not be there. Empty where it was deleted. Raises ClientError,
-        and Away where the cluster does not know that position yet."""
+        """Labels of the experiment as of an event's position: before it, the experiment may be missing. Empty if it was deleted.
+        Raises ClientError, and Away if the cluster has not reached that position yet."""
         found = self._known.get(experiment_id)
         if found is None or time.monotonic() - found[0] > LABELS_SECONDS:
             try:
@@ -113,7 +113,7 @@ class RuleRunner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until `stop`. Raises Refused where the token is taken away."""
+        """Runs until `stop`. Raises Refused if the token is revoked."""
         while not self.stopping.is_set():
             self._wake.clear()
             try:
@@ -143,7 +143,7 @@ class RuleRunner:
             # What it passes over is noted with the next heartbeat: a restart passes over it again.
 
     async def _handle(self, told: Told) -> bool:
-        """Until it is handled or parked; False where the process stops before."""
+        """Tries the event until it is handled or parked; False if the process stops before."""
         failed = 0
         while not self.stopping.is_set():
             reason = await self._attempt(told)

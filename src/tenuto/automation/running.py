@@ -17,7 +17,7 @@ from tenuto.client.errors import Away, ClientError
 from tenuto.client.target import Target
 
 GRACE_SECONDS = 10.0
-"""After SIGTERM, for handlers that are at work. What is cut off is handled again at the next start."""
+"""Time after SIGTERM for handlers that are at work. An event whose handler is cut off is handled again at the next start."""
 LAST_NOTE_SECONDS = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

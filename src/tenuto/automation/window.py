@@ -55,7 +55,7 @@ class Window:
             event.set()
 
     async def after(self, position: int) -> Page:
-        """What is known behind a position; without events if nothing is. Raises ClientError."""
+        """Events known behind a position; empty if there are none. Raises ClientError."""
         if position >= self.start:
             first = bisect_right(self._events, position, key=lambda item: int(item[0]["position"]))
             return Page([told for told, _ in self._events[first : first + PAGE_EVENTS]], position)
