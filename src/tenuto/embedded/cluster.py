@@ -62,7 +62,7 @@ def _claimed(port: int) -> PortClaim | None:
 
 
 def listening(layout: Layout, host: str) -> Listen | None:
-    """Where the cluster listens beyond this machine, with a certificate of its own. Raises ServerError."""
+    """Address and certificate with which the cluster listens beyond this machine; None if it does not. Raises ServerError."""
     if not host:
         return None
     try:

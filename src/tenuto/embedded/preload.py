@@ -113,7 +113,7 @@ def _serve(channel: socket.socket) -> socket.socket | None:
 
 
 def _fork(channel: socket.socket) -> int | None:
-    """As `os.fork`; None if there is none: the caller sees that its socket is closed."""
+    """Same as `os.fork`, but None if it fails: the caller sees that its socket is closed."""
     if why := _unfit():
         _tell(channel, f"{REFUSED} {why}")
         return None
@@ -135,7 +135,7 @@ def _apart(control: int, log: int) -> socket.socket:
 
 
 def _told(control: socket.socket) -> Job:
-    """What this fork is to become. Leaves if the supervisor does not need it."""
+    """Job that this fork is to become. Exits if the supervisor does not need it."""
     _tell(control, str(os.getpid()))
     data = bytearray()
     while not data.endswith(b"\n"):
@@ -185,7 +185,7 @@ def _run(module: str, control: socket.socket) -> None:
 
 
 def _tell(receiver: socket.socket, line: str) -> None:
-    with contextlib.suppress(OSError):  # the supervisor is gone: then nobody wants to know
+    with contextlib.suppress(OSError):  # the supervisor is gone, so no process waits for the line
         receiver.sendall(line.encode() + b"\n")
 
 

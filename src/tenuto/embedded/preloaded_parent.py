@@ -27,7 +27,7 @@ LINE_BYTES_MAX = 64
 TITLE_BYTES = 64
 """Room for the name of a module in what `ps` shows of a fork."""
 END_UNSEEN = -1_000
-"""In place of a return code: the process died by a signal while no parent ran that could have told by which."""
+"""Value in place of a return code: the process died by a signal while no parent ran that could have told by which."""
 
 
 class Forked:
@@ -108,7 +108,7 @@ class PreloadedParent:
         return False
 
     async def fork(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Forked:
-        """Raises OSError. Whoever cancels this, or gets an error, finds nothing started."""
+        """Forks a process that runs the command. Raises OSError. If it raises or is cancelled, nothing was started."""
         loop = asyncio.get_running_loop()
         control, theirs = socket.socketpair()
         control.setblocking(False)
