@@ -9,7 +9,7 @@ from tenuto.services.gateway.http.subject import Subject
 
 
 def exemplify(document: dict[str, Any], prefix: str, subjects: Iterable[Subject]) -> None:
-    """`prefix`: of the document's addresses."""
+    """Adds the examples. `prefix`: that of the document's addresses."""
     for subject in subjects:
         for table, place in ((subject.example_bodies, _body), (subject.example_answers, _answer)):
             for route, example in table.items():

@@ -16,7 +16,7 @@ from tenuto.services.gateway.rights.permissions import Rule
 
 @dataclass(frozen=True)
 class Subject:
-    """Routes of a subject, the rights that they need, and what the gate has to know of them."""
+    """Routes of a subject, the rights that they need, and the gate's settings for them."""
 
     name: str
     permissions: Mapping[str, Rule]
@@ -32,7 +32,7 @@ class Subject:
     uploads: Mapping[str, Callable[[Settings], int]] = field(default_factory=dict)
     """Route whose body is no JSON -> most bytes of it."""
     example_bodies: Mapping[str, Any] = field(default_factory=dict)
-    """Route without the prefix -> an example of its body; and so of its answer."""
+    """Route without the prefix -> an example of its body; likewise below for its answer."""
     example_answers: Mapping[str, Any] = field(default_factory=dict)
     middleware: Sequence[Callable[[ASGIApp], ASGIApp]] = ()
     """Middleware around the gate, such as one that gives errors in the protocol's own form."""
