@@ -28,7 +28,7 @@ class Reclaiming:
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
     def wait_for(self, demand: Demand, wanted: int, free: int) -> bool:
-        """True if `wanted` slots are being freed for a gang that any slots will do for: either they are already, or other gangs give way
+        """True if `wanted` slots are being freed for a gang that any slots will do for: they are already, or other gangs give way
         from now on. `free`: number of them that are free."""
         experiment, supply = demand.experiment, self._supply
         missing = wanted - free - supply.leaving

@@ -86,7 +86,7 @@ class RoomReservations:
     # Reserving.
 
     def reserve_as_before(self, demand: Demand) -> bool:
-        """Reserves the next room if another gang of this kind already waits; False with `notes`, as each gang gets its own reason."""
+        """Reserves the next room if another gang of this kind waits already; False with `notes`, as each gang gets its reason."""
         known = self._known(demand)
         if self._supply.claimed or self._decisions.notes is not None or known is None:
             return False
