@@ -1,4 +1,4 @@
-"""The door, with what the handlers of trials need."""
+"""The door, with the parts that the handlers of trials need."""
 
 from __future__ import annotations
 

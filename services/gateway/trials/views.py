@@ -36,7 +36,7 @@ class AllocationView(Model):
 
 
 class WorkersView(Model):
-    """Workers of an experiment that are there now."""
+    """Present workers of an experiment."""
 
     trial_id: str
     allocation_id: str
@@ -63,7 +63,7 @@ class StragglerView(Model):
     own_seconds: float
     """Time of a step on this worker, in seconds, without waiting for others."""
     usual_seconds: float
-    """The same of the other ranks: their median."""
+    """Median of the same time on the other ranks."""
 
 
 """Bodies of responses in the REST interface. Times end in `_us`: microseconds since 1970-01-01 UTC. NaN and infinities are the
@@ -82,7 +82,7 @@ class TrialView(Model):
     """Length that the search wants, in the unit of the experiment's `searcher.max_length`."""
     batches: int
     length: int
-    """The furthest point reached, in batches and in the unit of `target_length`."""
+    """Furthest point reached, in the unit of `target_length`; `batches` is the same in batches."""
     latest_metric: float | None
     best_metric: float | None
     best_batches: int | None
@@ -129,16 +129,16 @@ class FrontTrialView(Model):
     length: int
     """Length at the validation compared: the trial's last one with all goals."""
     values: dict[str, float]
-    """The goals' metrics."""
+    """Values of the goals' metrics."""
     hyperparameters: dict[str, Any]
 
 
 class ParetoView(Model):
     goals: tuple[GoalView, ...]
     compared: int
-    """Trials that reported all goals."""
+    """Number of trials that reported all goals."""
     front: tuple[FrontTrialView, ...]
-    """The best in the first goal come first."""
+    """Trials of the front, the best in the first goal first."""
 
 
 class ValidationView(Model):
@@ -148,7 +148,7 @@ class ValidationView(Model):
     time_us: int
     metrics: dict[str, float]
     metric: float | None
-    """The searcher's metric."""
+    """Value of the searcher's metric."""
 
 
 class MetricPointView(Model):
@@ -162,7 +162,7 @@ class MetricPointView(Model):
 
 class LogLineView(Model):
     line: int
-    """Grows; ask for the lines `after` the last one you have."""
+    """Number of the line, which grows; ask for the lines `after` the last one you have."""
     trial_id: str
     allocation_id: str
     rank: int
@@ -187,7 +187,7 @@ class CheckpointView(Model):
     size_bytes: int
     location: str
     metric: float | None
-    """The searcher's metric, validated at the same number of batches."""
+    """Value of the searcher's metric, validated at the same number of batches."""
     saved_us: int
     deleted_us: int | None
     delete_reason: str | None
@@ -195,7 +195,7 @@ class CheckpointView(Model):
     damage: str | None = None
     """Damage found when a run was last to resume from it; null: no run found it damaged."""
     resumed_from: str | None = None
-    """The checkpoint that this run went on from instead; null where none could be used."""
+    """Checkpoint that this run resumed from instead; null if none was usable."""
 
 
 class CheckpointDetail(CheckpointView):
@@ -225,14 +225,14 @@ class SweepView(Model):
     orphans: tuple[OrphanView, ...]
     size_bytes: int
     problems: tuple[str, ...]
-    """Stores that could not be looked at."""
+    """Stores that could not be read."""
 
 
 class CurveView(Model):
     trial_id: str
     metric: str
     since: int
-    """Batches from which on these points take the place of earlier answers'."""
+    """Batches from which on these points replace those of earlier answers."""
     batches: list[int]
     values: list[float]
     time_us: list[int] | None

@@ -15,8 +15,8 @@ _BLOCK = tarfile.BLOCKSIZE
 
 Opened = tuple[Store, str]
 Read = Callable[[CheckpointFile], Iterator[bytes]]
-"""A recorded file's bytes; the files in the order of the record, each once. Raises OSError in the middle where they are not what
-was recorded."""
+"""Reader of a recorded file's bytes; called for the files in the order of the record, once each. Raises OSError in the middle if
+they differ from the record."""
 
 
 class DownloadRefused(RequestRefused):
@@ -76,7 +76,8 @@ def tar_size_bytes(files: Sequence[CheckpointFile]) -> int:
 
 
 def tar_stream(read: Read, files: Sequence[CheckpointFile]) -> Iterator[bytes]:
-    """Raises OSError in the middle, which cuts the connection, when a file's bytes are not what its recorded SHA-256 says."""
+    """Stream of the files as tar. Raises OSError in the middle, which cuts the connection, if a file's bytes do not match its
+    recorded SHA-256."""
     for file in files:
         yield _header(file)
         yield from read(file)

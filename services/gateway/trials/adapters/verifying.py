@@ -1,4 +1,4 @@
-"""Reads whole checkpoints for those who ask whether they are still what was recorded."""
+"""Reads whole checkpoints, to verify that they are still as recorded."""
 
 from __future__ import annotations
 

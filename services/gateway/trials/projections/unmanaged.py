@@ -1,4 +1,4 @@
-"""Folds the unmanaged runs: their experiments and trials. What they log is data beside the log, and not folded."""
+"""Folds the unmanaged runs: their experiments and trials. Their logged values are data beside the log, and not folded."""
 
 from __future__ import annotations
 

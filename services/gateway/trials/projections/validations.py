@@ -1,5 +1,5 @@
-"""Folds validations, of which a trial may report hundreds a second: those that follow each other in a few statements for all of
-them. One by one they cost four statements each, and the views of everybody fell behind a single trial without bound."""
+"""Folds validations, of which a trial may report hundreds a second: consecutive ones in a few statements for all of them. One by
+one they cost four statements each, and a single trial made all views fall behind without bound."""
 
 from __future__ import annotations
 

@@ -9,18 +9,18 @@ from tenuto.services.gateway.read_models.rows import Fetching, Rows
 from tenuto.services.gateway.trials.views import LogLineView
 
 LINES_SEARCHED_MAX = 10_000
-"""Lines that one request looks at: some ten milliseconds, and some hundred where each line is as long as lines get."""
+"""Most lines that one request looks at: some ten milliseconds, and some hundred if each line is as long as lines get."""
 Level = Literal["debug", "info", "warning", "error", "critical"]
 _LEVELS = (("DEBUG",), ("INFO",), ("WARN", "WARNING"), ("ERROR",), ("CRITICAL", "FATAL"))
 _LEVEL_OF = r"substring(left(text, 100) FROM '\m(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\M')"
-"""Most programs write the level in capitals at the beginning of a line; of other lines none is known."""
+"""Level of a line, which most programs write in capitals at its beginning; other lines have none."""
 _LINE = "line, experiment_id || '-' || trial_number AS trial_id, allocation_id, rank, stream, time_us, text"
 _OF = "experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND line > $3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineSearch:
-    """None: any."""
+    """Conditions of a search for log lines; None: any."""
 
     text: str | None = None
     """A part of the line, in small or large letters."""

@@ -1,4 +1,4 @@
-"""Reads trials, their validations and checkpoints. Each method is one or two statements; what is not there is None or an empty
+"""Reads trials, their validations and checkpoints. Each method is one or two statements; a missing thing is None or an empty
 list."""
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
         latest: bool = False, behind: CheckpointPlace = FIRST_CHECKPOINT, hidden: Hidden = frozenset(),
     ) -> Rows[CheckpointView]:  # fmt: skip
-        """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
+        """Checkpoints, one page. `deleted`: True: with deleted ones. `damaged`: True: only those that a run found damaged.
+        `latest`: True: only the last one of each trial."""
         distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
         rows = await self._told(
             f"""SELECT {distinct} {_CHECKPOINT} FROM trial_checkpoints
@@ -120,7 +121,7 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
         hidden: Hidden = frozenset(),
         trial_id: str | None = None,
     ) -> list[AllocationView]:
-        """The latest first. `behind`: when the last one of the page before was granted, and its id."""
+        """Allocations, the latest first. `behind`: time of the grant and id of the last one of the page before."""
         rows = await self._told(
             f"""SELECT {_ALLOCATION} FROM allocations
                 WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
