@@ -1,4 +1,4 @@
-"""Reads where experiments are: in which workspace, and whose."""
+"""Reads the workspaces and owners of experiments."""
 
 from __future__ import annotations
 

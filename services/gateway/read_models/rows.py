@@ -1,4 +1,4 @@
-"""Fetches rows within bounds: so many, and so many bytes."""
+"""Fetches rows within limits of number and bytes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.base import Model
 
 ROWS_BYTES_MAX = 32 << 20
-"""Text of the rows of one answer: it ends there, and says so. A point may have thousands of metrics."""
+"""Most bytes of the rows of one answer as text: it ends there, and says so. A point may have thousands of metrics."""
 PIECE_ROWS = 1_000
-"""Fetched at once: of the longest rows a hundred megabytes, and few enough round trips for POINTS_MAX."""
+"""Rows fetched at once: a hundred megabytes of the longest rows, and few enough round trips for POINTS_MAX."""
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
 
 class Rows(Generic[M]):
-    """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
+    """Rows of a table, each made a model only on use: 50,000 at once would block the event loop for seconds."""
 
     def __init__(
         self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M], more: bool = False, last: int | None = None
     ) -> None:
-        """`more`: the answer was full, by number or by bytes. `last`: what was looked at last, where the next page begins."""
+        """Rows of an answer. `more`: True: it was full, by number or by bytes. `last`: the last row looked at, where the next
+        page begins."""
         self._rows, self._make, self.more, self.last = rows, make, more, last
 
     def __len__(self) -> int:
