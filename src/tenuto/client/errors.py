@@ -14,20 +14,20 @@ class ClientError(Exception):
 
 
 class Refused(ClientError):
-    """The cluster answered, and the same request will not be answered otherwise: trying again is of no use."""
+    """Refusal that does not change when the same request is sent again."""
 
     status = 0
     """HTTP status; 0: the client itself refused before it asked."""
     word = ""
-    """The cluster's own word for it, such as not_found or conflict; empty where it gave none."""
+    """Code of the error, such as not_found or conflict; empty if the cluster gave none."""
     path = ""
     """Path in the configuration or the request, such as `searcher.max_length`."""
     problems: Sequence[dict[str, Any]] = ()
-    """All that is wrong with a configuration, each with `path`, `message` and `value`."""
+    """All faults of a configuration, each with `path`, `message` and `value`."""
 
 
 class Away(ClientError):
-    """The cluster does not answer, or says that it cannot now: the same request may be answered later."""
+    """The cluster is unreachable, or says that it cannot answer now: the same request may succeed later."""
 
     retry_after_seconds: float | None = None
 
@@ -37,15 +37,15 @@ class Unreachable(Away):
 
 
 class Interrupted(Away):
-    """The connection broke before the whole answer was there: what was asked for may have been carried out."""
+    """The connection broke before the whole answer came: the request may have been carried out."""
 
 
 class Failed(ClientError):
-    """The cluster failed on the request: an error of ours, or of what stands between."""
+    """The cluster failed on the request: an error of Tenuto, or of a proxy between."""
 
 
 class NotCompleted(ClientError):
-    """The experiment that was waited for failed or was canceled."""
+    """The awaited experiment failed or was canceled."""
 
     exit_code = 2
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ENDED = {"ExperimentCompleted": "completed", "ExperimentFailed": "failed", "ExperimentCanceled": "canceled"}
-"""Events with which an experiment ends, and its state then."""
+"""Events with which an experiment ends -> its state then."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Event:
     """Reason of the decision, for people; empty if nothing was decided."""
     experiment_id: int | None
     causation_id: str | None
-    """The event because of which this one was recorded."""
+    """Id of the event that caused this one."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Event:

@@ -18,7 +18,7 @@ CHARACTERS_MAX = 300
 CURVES_MAX, PICTURES_MAX, POINTS_MAX = 10, 4, 400
 WIDTH, HEIGHT, MARGIN = 320, 120, 4
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000", "#999999", "#882255")
-"""Told apart by people who are colour-blind, too (Okabe and Ito, and two of Tol's)."""
+"""Colours that people who are colour-blind can tell apart, too (Okabe and Ito, and two of Tol's)."""
 FIXED = ("trial", "batches", "time_us", "length")
 """Columns of a table of metrics that are no metrics."""
 
@@ -49,7 +49,7 @@ def columns(found: Mapping[str, Any], length: int) -> str:
 
 
 def when(time_us: int | None) -> str | None:
-    """Local time."""
+    """Time in the local zone."""
     return None if time_us is None else datetime.fromtimestamp(time_us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -29,8 +29,8 @@ class Submission:
 
 
 def prepare(config: Config, directory: str | Path | None) -> Submission:
-    """`config`: in the shape of a configuration, or the path of its YAML file. `directory`: with the model's code. The caller
-    closes `context`. Raises ClientError."""
+    """Parts of a submission. `config`: in the shape of a configuration, or the path of its YAML file. `directory`: with the
+    model's code. The caller closes `context`. Raises ClientError."""
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 

@@ -18,7 +18,7 @@ HEADER_BYTES_MAX = 1 << 20
 
 
 class Table:
-    """`columns`: name -> values, in order; numbers are arrays of numpy where the cluster sent them so."""
+    """Rows by columns. `columns`: name -> values, in order; numbers are arrays of numpy if the cluster sent them so."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = dict(columns)
@@ -69,13 +69,13 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Pages:
-    """Pages of metrics, put together."""
+    """Pages of metrics, joined."""
 
     def __init__(self) -> None:
         self._pages: list[Any] = []
 
     def add(self, npy: bytes) -> tuple[int, int]:
-        """Trial and batches of its last row; (0, -1) where it has none."""
+        """Adds a page; returns trial and batches of its last row, (0, -1) if it has none."""
         import numpy
 
         page = numpy.lib.format.read_array(io.BytesIO(npy), allow_pickle=False, max_header_size=HEADER_BYTES_MAX)
@@ -86,7 +86,7 @@ class Pages:
         return int(page["trial"][-1]), int(page["batches"][-1])
 
     def table(self) -> Table:
-        """The fixed columns, and each metric under its own name (under `metrics.NAME` where that is taken)."""
+        """Table of the fixed columns, and of each metric under its own name (under `metrics.NAME` if that is taken)."""
         import numpy
 
         names = list(dict.fromkeys(name for page in self._pages for name in page.dtype.names))

@@ -18,12 +18,12 @@ class Target:
     token_source: str
     """Place from which the token comes, for the message when it is refused."""
     signed_in: bool = False
-    """The token is that of a session, begun with `tenuto login`."""
+    """True if the token is that of a session, begun with `tenuto login`."""
 
     @classmethod
     def find(cls, data_dir: str | None = None, url: str | None = None, token: str | None = None) -> Target:
-        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at this address;
-        else those of the cluster on this machine. Raises ClientError."""
+        """Target at `url`, else TENUTO_URL; with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at
+        this address; else the cluster on this machine. Raises ClientError."""
         url = url or os.environ.get("TENUTO_URL")
         source = "the argument `token`" if token else "TENUTO_TOKEN"
         token = (token or os.environ.get("TENUTO_TOKEN", "")).strip()  # a file that was read by a shell ends with a line feed

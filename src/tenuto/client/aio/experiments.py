@@ -1,4 +1,4 @@
-"""An experiment: what was submitted, its trials, its end."""
+"""An experiment: its submission, its trials, its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AsyncExperiment:
     def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster said of it when it was asked last; of one that was just submitted, its id."""
+        """The experiment as the cluster last described it; only its id if it was just submitted."""
 
     def __repr__(self) -> str:
         return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
@@ -57,7 +57,7 @@ class AsyncExperiment:
         return int(self.data["id"])
 
     async def reload(self) -> None:
-        """Asks the cluster for what `data` holds."""
+        """Asks the cluster for `data` again."""
         self.data = await self._door.get(f"/experiments/{self.id}")
 
     async def state(self) -> str:
@@ -72,7 +72,7 @@ class AsyncExperiment:
         return dict(self.data["config"])
 
     async def wait(self, *, timeout_seconds: float | None = None, check: bool = True) -> str:
-        """Returns its state once it has ended. Raises NotCompleted where it failed or was canceled (not with `check=False`), and
+        """Waits for its end; returns its state. Raises NotCompleted if it failed or was canceled (not with `check=False`), and
         TimedOut after `timeout_seconds`: then it goes on."""
         last: Event | None = None
         try:
@@ -108,7 +108,7 @@ class AsyncExperiment:
             await events.aclose()
 
     async def await_first_trial(self, *, timeout_seconds: float | None = None) -> AsyncTrial:
-        """Raises TimedOut, and NotCompleted where it ends without any."""
+        """Waits for its first trial. Raises TimedOut, and NotCompleted if it ends without any."""
         deadline = Deadline(timeout_seconds)
         while True:
             if found := items(await self._door.wait_get(f"/experiments/{self.id}/trials?limit=1")):
@@ -155,7 +155,7 @@ class AsyncExperiment:
         return [AsyncCheckpoint(self._door, data) for data in found]
 
     async def best_checkpoint(self) -> AsyncCheckpoint:
-        """The kept one with the best searcher metric. Raises Refused where there is none."""
+        """Kept checkpoint with the best searcher metric. Raises Refused if there is none."""
         await self.reload()
         if (found := self.data["best_checkpoint_id"]) is None:
             raise Refused(f"Experiment {self.id} has no checkpoint yet.")
@@ -181,11 +181,11 @@ class AsyncExperiment:
         await self._ask("kill")
 
     async def change(self, **settings: Any) -> None:
-        """priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
+        """Changes settings: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
         await self._door.patch(f"/experiments/{self.id}", settings)
 
     async def archive(self) -> None:
-        """Lists leave it out, once it has ended. Nothing of it is deleted."""
+        """Hides it from lists, once it has ended. Nothing of it is deleted."""
         await self._ask("archive")
 
     async def unarchive(self) -> None:
@@ -197,7 +197,7 @@ class AsyncExperiment:
         await self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
 
     async def undelete(self) -> None:
-        """Keeps it, where it is to be deleted and the grace time is not over."""
+        """Takes back its deletion, if the grace time is not over."""
         await self._ask("undelete")
 
     async def fork(self, overrides: Mapping[str, Any] | None = None) -> AsyncExperiment:
@@ -205,8 +205,8 @@ class AsyncExperiment:
         return await self._derive("fork", {"overrides": dict(overrides or {})})
 
     async def continue_(self, overrides: Mapping[str, Any] | None = None, *, trust: bool = False) -> AsyncExperiment:
-        """Goes on with it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: load what
-        another user's trials pickled."""
+        """Continues it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: True: load
+        checkpoints that another user's trials pickled."""
         return await self._derive("continue", {"overrides": dict(overrides or {}), "trust": trust})
 
     async def reproduce(self, trial_id: str | None = None, *, trust: bool = False) -> AsyncExperiment:

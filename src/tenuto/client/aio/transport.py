@@ -1,4 +1,4 @@
-"""Sends requests with httpx, on the caller's event loop; as in the blocking one, each has a connection of its own."""
+"""Sends requests with httpx, on the caller's event loop; each has a connection of its own, as in the blocking transport."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Response:
     def __init__(self, raw: httpx.Response) -> None:
         self._raw = raw
         self.more = raw.headers.get(MORE_HEADER) == "true"
-        """There is more behind this answer."""
+        """True if there is more behind this answer."""
         self.onward = onward(raw.headers.get(LINK_HEADER))
 
     async def read(self) -> bytes:

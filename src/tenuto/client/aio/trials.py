@@ -21,7 +21,7 @@ class AsyncTrial:
     def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster said of it when it was asked last."""
+        """The trial as the cluster last described it."""
 
     def __repr__(self) -> str:
         return f"Trial({self.id!r}, {self.state})"
@@ -55,7 +55,7 @@ class AsyncTrial:
 
     @property
     def state(self) -> str:
-        """queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
+        """State: queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
         return str(self.data["state"])
 
     @property
@@ -96,14 +96,14 @@ class AsyncTrial:
         return [AsyncCheckpoint(self._door, data) for data in items(await self._door.get("/checkpoints", **query))]
 
     async def best_checkpoint(self) -> AsyncCheckpoint:
-        """The kept one with the best searcher metric. Raises Refused where none was validated."""
+        """Kept checkpoint with the best searcher metric. Raises Refused if none was validated."""
         found = best(await self.list_checkpoints(), smaller_is_better=await self._smaller_is_better())
         if found is None:
             raise Refused(f"Trial {self.id} has no checkpoint with a metric yet.")
         return found
 
     async def latest_checkpoint(self) -> AsyncCheckpoint:
-        """Raises Refused where it has none."""
+        """Its last checkpoint. Raises Refused if it has none."""
         found = await self.list_checkpoints()
         if not found:
             raise Refused(f"Trial {self.id} has no checkpoint yet.")

@@ -16,7 +16,7 @@ class Checkpoint:
     def __init__(self, door: Door, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster says of it."""
+        """The checkpoint as the cluster describes it."""
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.id!r})"
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @property
     def metric(self) -> float | None:
-        """The searcher's metric, validated at the same number of batches."""
+        """Value of the searcher's metric, validated at the same number of batches."""
         value = self.data["metric"]
         return None if value is None else float(value)
 
@@ -61,14 +61,13 @@ class Checkpoint:
         return int(self.data["size_bytes"])
 
     def download(self, path: str | Path | None = None) -> Path:
-        """Makes a directory with its files (default: ./checkpoint-ID). It is complete, or it is not there."""
+        """Makes a directory with its files (default: ./checkpoint-ID). The directory appears only when it is complete."""
         directory = Path(f"checkpoint-{self.id}" if path is None else path)
         return aside(lambda: files.download(self._door.target, self.id, directory))
 
     def load(self, model: int = 0) -> Mapping[str, Any]:
-        """The weights of its model (of the one with this number, where the trial has several), for `model.load_state_dict`:
-        tensors of torch on the CPU where a PyTorch trial wrote them and torch is installed, else arrays of numpy. Nothing is
-        unpickled."""
+        """Weights of its model (of the one with this number, if the trial has several), for `model.load_state_dict`: tensors of
+        torch on the CPU if a PyTorch trial wrote them and torch is installed, else arrays of numpy. Nothing is unpickled."""
         return aside(lambda: files.load(self._door.target, self.id, model))
 
 
