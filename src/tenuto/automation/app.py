@@ -42,7 +42,7 @@ class App:
     """Rules of one automation, whose positions in the log are kept under its name."""
 
     def __init__(self, name: str) -> None:
-        """`name`: small letters, digits, `_`, `.` and `-`, at most 63; a letter first."""
+        """App of this name: small letters, digits, `_`, `.` and `-`, at most 63; a letter first."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name an automation: use small letters, digits, _, . and -, a letter first.")
         self.name = name
@@ -57,10 +57,8 @@ class App:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Callable[[H], H]:
         """Calls the function, `async def rule(event, cluster)`, for each event of these types, in the order of the log. Its name
-        is the rule's: under it the position is kept.
-
-        `labels`: only of experiments that have all of them. `experiments`: only of these. `attempts`: so many, with growing
-        pauses, then the event is parked. `timeout_seconds`: of one attempt."""
+        is the rule's: the position is stored under it. `labels`: only of experiments that have all of them. `experiments`: only
+        of these. `attempts`: most attempts, with growing pauses; then the event is parked. `timeout_seconds`: longest attempt."""
         names = frozenset(item if isinstance(item, str) else item.TYPE for item in types)
         if not names:
             raise ValueError("on() needs the type of an event, such as ExperimentCompleted.")

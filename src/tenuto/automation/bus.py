@@ -43,7 +43,8 @@ class BusSource:
     name = "nats"
 
     def __init__(self, settings: Settings, client: AsyncClient) -> None:
-        """`settings`: with address, user and password of the bus. `client`: for what the stream does not have."""
+        """Source of events. `settings`: with address, user and password of the bus. `client`: for events that the stream does not
+        have."""
         self._client = client
         self._more = asyncio.Event()
         self._link = Link(settings, "automation")
@@ -94,7 +95,7 @@ class BusSource:
                 await connection.close()
 
     async def _batch(self, connection: Client, window: Window) -> int:
-        """Events of one request that were new."""
+        """New events of one request."""
         inbox = connection.new_inbox()
         answers: asyncio.Queue[Msg] = asyncio.Queue(BATCH_EVENTS + 1)
 
@@ -119,7 +120,7 @@ class BusSource:
                 await subscription.unsubscribe()
 
     async def _took(self, window: Window, message: Msg) -> bool:
-        """False: the stream does not have what comes before it, and REST does not answer either."""
+        """False: the stream lacks the events before it, and REST does not answer either."""
         told = json.loads(message.data)
         if told["position"] > window.end + 1 and not await self._from_rest(window, told["position"] - 1):
             return False

@@ -1,4 +1,4 @@
-"""Events as rules get them: with what happened as its typed model."""
+"""Events as rules get them, each with its payload as a typed model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class Event(Generic[D]):
     experiment_id: int | None
     trial_id: str | None
     causation_id: str | None
-    """The event because of which this one was recorded."""
+    """Id of the event that caused this one."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Event[Any]:
-        """`told`: as REST, SSE and the bus give it. Raises ValueError where this version of Tenuto cannot read it."""
+        """Event from the form in which REST, SSE and the bus give it (`told`). Raises ValueError if this version of Tenuto cannot
+        read it."""
         if told["type"] not in EVENT_MODELS:
             raise ValueError(f"{told['type']} is of a newer Tenuto: upgrade the one that runs this automation.")
         correlation = str(told.get("correlation_id", ""))

@@ -61,7 +61,7 @@ class Retry:
 
 
 class Ledger:
-    """One per process. Rules change their Progress and call `changed`; one task notes it."""
+    """Ledger of a process. Rules change their Progress and call `changed`; one task notes it."""
 
     def __init__(self, client: AsyncClient, name: str, run: int, progress: Sequence[Progress]) -> None:
         self._client, self._path, self._run = client, f"/automations/{name}", run
@@ -77,12 +77,12 @@ class Ledger:
         self._wake.set()
 
     def handled(self, number: int) -> None:
-        """A parked event was tried again, and is handled."""
+        """Notes that a parked event was tried again and is handled."""
         self._handled.append(number)
         self._wake.set()
 
     async def park(self, rule: str, position: int, event_type: str, reason: str) -> None:
-        """Returns when it is noted. Raises Refused where too many are parked."""
+        """Parks an event; returns when that is noted. Raises Refused if too many are parked."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parking.append(Parking(rule, position, event_type, reason[:REASON_CHARACTERS_MAX], noted))
         self._wake.set()
@@ -107,7 +107,7 @@ class Ledger:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def note(self, *, ended: bool = False) -> None:
-        """All that is not noted yet, in one request. Raises Superseded, and Away where it may be tried again."""
+        """Sends all news in one request. Raises Superseded, and Away if it may be tried again."""
         self._wake.clear()
         now = {rule: item.body() for rule, item in self.progress.items()}
         parking, handled = list(self._parking), list(self._handled)
@@ -142,7 +142,7 @@ class Ledger:
                 self.retry(retry)
 
     def tried(self, number: int) -> None:
-        """A parked event was tried again, and is parked again: it may be asked for once more."""
+        """Notes that a parked event was tried again and is parked again: it may be requested once more."""
         self._asked.discard(number)
 
     def _settle(self, parking: list[Parking], error: Exception | None) -> None:

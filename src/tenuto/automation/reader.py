@@ -35,7 +35,7 @@ PAUSE_SECONDS_MAX = 60.0
 AWAY_SECONDS = 5.0
 """Wait between attempts to reach the cluster."""
 BEHIND_SECONDS_MAX = 30.0
-"""The bus may be ahead of what REST knows by as much; a position that is still beyond the log then belongs to another log."""
+"""Most that the bus may be ahead of REST; a position that is still beyond the log then belongs to another log."""
 
 Handler = Callable[[Event[Any]], Awaitable[object]]
 H = TypeVar("H", bound=Handler)
@@ -53,15 +53,15 @@ class Position(Protocol):
     once."""
 
     async def load(self) -> Place | None:
-        """None: nothing was handled yet."""
+        """Last position; None: nothing was handled yet."""
 
     async def save(self, place: Place) -> None:
-        """Returns when it would survive a crash."""
+        """Stores the position; returns when it would survive a crash."""
 
 
 class FilePosition:
     def __init__(self, file: str | Path) -> None:
-        """One file for each reader, on a disk that outlives the program. It is made at the first event."""
+        """Position in a file: one for each reader, on a disk that outlives the program. It is made at the first event."""
         self.file = Path(file)
 
     async def load(self) -> Place | None:
@@ -90,7 +90,7 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     def on(self, *types: str) -> Callable[[H], H]:
-        """Decorator: the coroutine function gets events of these types (none: of all), one at a time, in order. One that raises
+        """Decorator: the coroutine function gets events of these types (none: of all), one at a time, in order. If it raises, it
         is given the same event again after a pause, until it returns."""
 
         def registered(handler: H) -> H:
@@ -100,8 +100,8 @@ class Reader:
         return registered
 
     def attach(self, app: Any) -> None:
-        """`app`: a FastStream application, with which the reader starts and stops. Where the reader cannot go on (the token is
-        taken away, the position is that of another log), the application ends with its error."""
+        """Starts and stops the reader with `app`, a FastStream application. If the reader cannot go on (the token is revoked, the
+        position is that of another log), the application ends with its error."""
 
         async def start() -> None:
             self._task = asyncio.create_task(self.run(), name="tenuto-reader")
@@ -182,7 +182,7 @@ async def _handled(handler: Handler, told: Told) -> None:
 
 
 async def _check(client: AsyncClient, place: Place) -> None:
-    """That the place is in this log. Raises ValueError where it is in another one: going on would pass over events unseen."""
+    """Checks that the place is in this log. Raises ValueError if it is in another one: going on would pass over events unseen."""
     other = f"The position {place.position} of this reader belongs to another log: begin anew, with another file."
     tried_seconds = 0.0
     while True:

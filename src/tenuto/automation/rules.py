@@ -24,7 +24,7 @@ PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 300.0
 LABELS_KEPT = 1_000
 LABELS_SECONDS = 10.0
-"""So long an experiment's labels are believed, which may be changed at any time."""
+"""Time for which an experiment's labels are cached; they may be changed at any time."""
 Say = Callable[[str], None]
 
 
@@ -60,8 +60,8 @@ async def concerns(rule: Rule, told: Told, labels: Labels) -> bool:
 
 
 class HandlerThread:
-    """An event loop for one rule's handler, in a thread of its own: a handler that computes for minutes, or that blocks, holds up
-    no other rule. It keeps no process alive."""
+    """Event loop for one rule's handler, in a thread of its own: a handler that computes for minutes, or that blocks, holds up no
+    other rule. It keeps no process alive."""
 
     def __init__(self, name: str, target: Target, notice: Say) -> None:
         self._loop = asyncio.new_event_loop()
@@ -69,7 +69,7 @@ class HandlerThread:
         threading.Thread(target=self._loop.run_forever, name=f"rule-{name}", daemon=True).start()
 
     async def call(self, made: Coroutine[Any, Any, object]) -> None:
-        """Raises what it raises. Cancelled, it cancels it."""
+        """Result of the handler, whose errors it raises. If this is cancelled, so is the handler."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_guarded(made), self._loop))
 
 
@@ -78,7 +78,7 @@ class HandlerFailed(Exception):
 
 
 async def _guarded(made: Coroutine[Any, Any, object]) -> None:
-    """A handler's own exit or cancellation is an error like others: it ends neither thread nor process."""
+    """Runs a handler; its own exit or cancellation is an error like others, and ends neither thread nor process."""
     try:
         await made
     except (Park, ClientError):
@@ -175,7 +175,7 @@ class RuleRunner:
         return False
 
     async def _attempt(self, told: Told) -> Exception | None:
-        """The error; None: it is handled."""
+        """Error of one attempt; None: the event is handled."""
         try:
             event = Event.of(told)
             cluster = Cluster(self._thread.client, self._app, self._rule.name, event.id, event.position)

@@ -31,8 +31,8 @@ async def run(
     say: Callable[[str], None] = lambda text: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Runs the rules until SIGTERM, SIGINT, or `stop` is set. `after`: position behind which rules begin that are new; None: the
-    present end of the log. Raises ClientError, where another process took over or the token is taken away."""
+    """Runs the rules until SIGTERM, SIGINT, or `stop` is set. `after`: position behind which new rules begin; None: the present
+    end of the log. Raises ClientError if another process took over or the token is revoked."""
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

@@ -39,7 +39,7 @@ class SseSource:
 
 
 def source_of(settings: Settings, client: AsyncClient, notice: Notice) -> Source:
-    """The bus where the settings name an account on it, else the SSE door. Raises SettingsError."""
+    """The bus if the settings name an account on it, else the SSE door. Raises SettingsError."""
     if not settings.nats_user:
         return SseSource(client, notice)
     from tenuto.automation.bus import BusSource  # its packages are not worth the import where they are not used
