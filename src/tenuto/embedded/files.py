@@ -1,4 +1,4 @@
-"""Files of the laptop cluster, and whether it is up. Every command imports this module, so it imports little."""
+"""Files of the laptop cluster, and its state. Every command imports this module, so it imports little."""
 
 from __future__ import annotations
 
