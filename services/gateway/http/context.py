@@ -202,7 +202,7 @@ class Door:
                 return (before,)
             if self.loop.position >= head:
                 raise
-            # By what the state knew: who asks may have seen more in the views, such as that an experiment has ended.
+            # Refused by an older state: the client may have seen more in the views, such as the end of an experiment.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):
                     await self.loop.wait_position(head)

@@ -96,7 +96,7 @@ class Fetching:
         except TimeoutError:
             raise
         except DATABASE_AWAY:
-            # A connection that died while it was idle, or that the server is just ending, says so at its next use. None of
+            # A connection that died while it was idle, or that the server is just ending, fails at its next use. None of
             # its age is used again; a new one may well work.
             await self._pool.expire_connections()
             return await work()
