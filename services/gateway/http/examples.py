@@ -20,7 +20,7 @@ def later(seconds: float) -> int:
 
 
 def exemplify(document: dict[str, Any], prefix: str, subjects: Iterable[Subject]) -> None:
-    """`prefix`: of the document's addresses."""
+    """Adds the examples. `prefix`: that of the document's addresses."""
     subjects = tuple(subjects)
     bodies = {route: example for subject in subjects for route, example in subject.example_bodies.items()}
     for table, place in ((bodies, _body), (answers(subjects), _answer)):

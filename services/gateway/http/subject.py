@@ -16,7 +16,7 @@ from tenuto.services.gateway.rights.permissions import Rule
 
 @dataclass(frozen=True)
 class Subject:
-    """Routes of a subject, the rights that they need, and what the gate has to know of them."""
+    """Routes of a subject, the rights that they need, and the gate's settings for them."""
 
     name: str
     permissions: Mapping[str, Rule]
