@@ -100,7 +100,7 @@ def test_the_lists_speak_of_classes_that_there_are() -> None:
     ("kind", "known"),
     [
         ("PyTorchTrialContext", determined_names.TRIAL_CONTEXT),
-        ("KerasTrialContext", determined_names.KERAS_CONTEXT),
+        ("KerasTrialContext", KerasTrialContext._names_elsewhere),
         ("Run", determined_names.RUN),
         ("Checkpoints", determined_names.CHECKPOINTS),
         ("Operation", determined_names.OPERATION),

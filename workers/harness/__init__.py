@@ -1,4 +1,5 @@
 """The harness: runs a user's trial in the worker process. It talks to the agent, owns the training loop, saves and resumes.
 
-Nothing here imports a framework; `tenuto.workers.pytorch` and its neighbours implement the `Trainer` of this package.
+Nothing here imports or names a framework: each implements `Trainer` and `Framework` of this package, and is found by its entry
+point.
 """

@@ -10,7 +10,6 @@ from tenuto.workers.errors import UserError
 _TENSORBOARD = (
     "there is none: numbers that are returned or reported are recorded; for anything else, make a SummaryWriter of your own"
 )
-_NOT_NEEDED = "it is not needed: leave the call out"
 
 TRIAL_CONTEXT: Mapping[str, str] = {
     "distributed": "use context.rank and context.slots; data, gradients and metrics of the ranks are brought together for you",
@@ -29,13 +28,6 @@ TRIAL_CONTEXT: Mapping[str, str] = {
     "lr_schedulers": "keep what context.wrap_lr_scheduler returned in your trial",
     "profiler": "use torch.profiler in your own code",
     "set_profiler": "use torch.profiler in your own code",
-}
-KERAS_CONTEXT: Mapping[str, str] = {
-    **TRIAL_CONTEXT,
-    "wrap_dataset": _NOT_NEEDED,
-    "wrap_optimizer": _NOT_NEEDED,
-    "wrap_model": _NOT_NEEDED,
-    "configure_fit": "set `shuffle` in the class of the trial; class weights go into the data as sample weights",
 }
 RUN: Mapping[str, str] = {
     "train": "use run.report_training(...) and run.report_validation(...)",

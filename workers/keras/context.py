@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.trial_context import TrialContext
 
 BATCH_SIZE = 32
 """Default batch size, that of Keras."""
+_NOT_NEEDED = "it is not needed: leave the call out"
 
 
 class KerasTrialContext(TrialContext):
     """Argument of `KerasTrial.__init__`."""
 
-    _names_elsewhere = determined_names.KERAS_CONTEXT
+    _names_elsewhere: ClassVar[Mapping[str, str]] = {
+        **determined_names.TRIAL_CONTEXT,
+        "wrap_dataset": _NOT_NEEDED,
+        "wrap_optimizer": _NOT_NEEDED,
+        "wrap_model": _NOT_NEEDED,
+        "configure_fit": "set `shuffle` in the class of the trial; class weights go into the data as sample weights",
+    }
 
     @property
     def batch_size(self) -> int:

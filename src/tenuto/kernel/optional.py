@@ -38,6 +38,7 @@ EXTRAS = {
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
 USED_BY = {
+    "tenuto.pytorch": ("torch",),
     "tenuto.workers.pytorch": ("torch",),
     "tenuto.workers.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.determined.pytorch": ("torch",),

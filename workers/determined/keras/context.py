@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 from tenuto.workers.determined import facts
 from tenuto.workers.determined.distributed import DistributedContext
 from tenuto.workers.errors import UserError
-from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras.context import KerasTrialContext
 
 
 class TFKerasTrialContext(KerasTrialContext):
     _names_elsewhere: ClassVar[Mapping[str, str]] = {
-        **determined_names.KERAS_CONTEXT,
+        **KerasTrialContext._names_elsewhere,
         "env": "use get_experiment_config and get_hparams",
         "get_tensorboard_path": "metrics are recorded by the cluster; report numbers among the metrics",
     }
