@@ -1,5 +1,6 @@
 """A pool whose nodes are spot instances of EC2, used as a user does it: an instance comes when work waits; EC2 gives the two
-minutes' notice of its end, so the trial saves and goes on on another instance, which is given back at the end.
+minutes' notice of its end, so the trial saves and goes on on one that is no spot instance, as there is no capacity for another;
+at the end all are given back.
 
 EC2 is moto's, and an instance a process that runs the boot script that it was given; cluster, agents and trials are real."""
 
@@ -23,9 +24,19 @@ from tests.support.metadata_server import MetadataServer, metadata_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MODEL = Path(__file__).parent / "models/leaving"
+MARKET = "InstanceMarketOptions.MarketType"
+POOL = """
+provisioner: aws
+settings: {%s}
+node_types:
+  - {name: spot, device: cpu, cost_per_hour: 1, settings: {spot: "true"}}
+  - {name: steady, device: cpu, cost_per_hour: 3}
+nodes_max: 2
+idle_seconds: 10
+"""
 
 
-async def test_a_trial_goes_on_on_another_instance_when_spot_takes_its_own(tmp_path: Path) -> None:
+async def test_a_trial_goes_on_on_demand_when_spot_takes_its_instance_and_has_no_other(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     cluster.environment["TENUTO_PROVISIONER_DIRECTORY"] = str(tmp_path)
     (tmp_path / "aws").write_text(CREDENTIALS)
@@ -37,7 +48,7 @@ async def test_a_trial_goes_on_on_another_instance_when_spot_takes_its_own(tmp_p
         async with running(tmp_path / "machines", **told) as ec2:
             try:
                 with cluster.listening("127.0.0.4"):
-                    await _use(cluster, ec2, metadata, tmp_path / "gate")
+                    await _use(cluster, ec2, metadata, tmp_path)
             except AssertionError as error:
                 said = "\n".join(machine.console() for machine in ec2.running.values())
                 raise AssertionError(f"{error}\n{said}") from error
@@ -48,7 +59,7 @@ async def test_a_trial_goes_on_on_another_instance_when_spot_takes_its_own(tmp_p
             assert left == []
 
 
-async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, gate: Path) -> None:
+async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, directory: Path) -> None:
     async def cli(*words: str | Path) -> str:
         return (await asyncio.to_thread(cluster.cli, *words)).stdout
 
@@ -64,10 +75,10 @@ async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, gate: P
     image = await asyncio.to_thread(linux_image)
     given = {
         "region": REGION, "endpoint_url": ec2.url, "credentials_file": "aws", "instance_type": "m5.large", "image": image,
-        "spot": "true", "python": sys.executable, "user": getpass.getuser(), "worker_user": getpass.getuser(),
+        "python": sys.executable, "user": getpass.getuser(), "worker_user": getpass.getuser(),
     }  # fmt: skip
-    sets = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
-    await cli("pool", "create", "gpus", "--provisioner", "aws", *sets, "--max", "2", "--idle-seconds", "10")
+    (directory / "pool.yaml").write_text(POOL % ", ".join(f'{name}: "{value}"' for name, value in given.items()))
+    await cli("pool", "create", "gpus", "--file", directory / "pool.yaml")
     checked = await cli("pool", "check", "gpus")
     assert "type m5.large: 2 processors, no GPU" in checked
     assert "problem" not in checked
@@ -75,6 +86,7 @@ async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, gate: P
     assert re.search(r"gpus +aws ", await cli("pool", "ls")), "also before the scheduler knows of it"
     assert "nodes come when work waits" in await cli("job", "ls", "--pool", "gpus")
 
+    gate = directory / "gate"
     options = ("--set", f"hyperparameters.gate={gate}", "--set", "resources.pool=gpus")
     created = await asyncio.to_thread(cluster.cli, "exp", "create", MODEL / "config.yaml", MODEL, *options)
     assert "Nodes of pool gpus come when work waits" in created.stderr
@@ -82,6 +94,8 @@ async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, gate: P
     assert "agent is ready" in await cli("node", "logs", "gpus-1")
     assert "gpus-1" in await cli("node", "ls")
     assert "process" in await cli("agent", "ls"), "how it runs workers"
+    assert [asked.get(MARKET) for asked in ec2.requests.values()] == ["spot"]
+    ec2.full.add("spot")
     at = (datetime.now(UTC) + timedelta(seconds=120)).strftime("%Y-%m-%dT%H:%M:%SZ")
     await metadata.put("spot/instance-action", f'{{"action": "terminate", "time": "{at}"}}')
     await wait_for(partial(of_agent, "AgentLost"))
@@ -95,7 +109,12 @@ async def _use(cluster: LiveCluster, ec2: Ec2, metadata: MetadataServer, gate: P
     # A machine without time for its agents loses further ones.
     granted = [data.slots[0].agent_id for data in of("AllocationGranted")]
     assert granted[0] == "gpus-1"
-    assert granted[-1] != "gpus-1"
+    failed = [data for data in of("NodeFailed") if data.failure == "capacity"]
+    assert failed, "there was no capacity for another spot instance"
+    assert "capacity" in failed[0].message
+    requested = {data.node_id: data.node_type for data in of("NodeRequested")}
+    assert (requested["gpus-1"], requested[granted[-1]]) == ("spot", "steady")
+    assert [asked.get(MARKET) for asked in ec2.requests.values()][1:] == [None] * (len(ec2.requests) - 1)
     await wait_for(lambda: len(of("NodeEnded")) == len(of("NodeRequested")))
     await wait_for(lambda: ec2.live() == [])
     assert "No provisioner has a node now" in await cli("node", "ls")

@@ -42,10 +42,6 @@ class Field:
             "pool", "create", name, "--provisioner", "kubernetes", "--slots", "1", "--idle-seconds", "10", *options, *given
         )
 
-    def remove_pool(self, name: str) -> None:
-        """Its nodes are ended first."""
-        self.cluster.cli("pool", "set", name, "--provisioner", "static")
-
     def pods(self, pool: str) -> list[Document]:
         found = self.kubernetes.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=tenuto.dev/pool%3D{pool}")
         items: list[Document] = found["items"]

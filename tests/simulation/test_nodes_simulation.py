@@ -73,17 +73,19 @@ class Watch:
         return kept <= pool.provisioning.nodes_min or bool(pool.demands) or self.run.now_us - since_us <= 300 * SECOND
 
 
-def killed(run: Run, fleet: Fleet, seed: int) -> None:
-    draw, left = random.Random(seed), KILLS
+def killed(run: Run, fleet: Fleet, seed: int) -> list[int]:
+    """Times of the launcher's deaths, as they come."""
+    draw = random.Random(seed)
+    times: list[int] = []
 
     def kill() -> None:
-        nonlocal left
-        left -= 1
+        times.append(run.now_us)
         fleet.kill()
-        if left:
-            run.at(run.now_us + round(draw.expovariate(1 / 400) * SECOND), kill)
+        if len(times) < KILLS:
+            run.at(run.now_us + round(draw.expovariate(1 / 300) * SECOND), kill)
 
     run.at(run.now_us + 60 * SECOND, kill)
+    return times
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,7 +98,7 @@ def test_wanted_and_real_nodes_agree_again_whatever_fails(seed: int) -> None:
     assert fleet is not None
     assert fleet.log is not None
     watch = Watch(run)
-    killed(run, fleet, seed)
+    deaths = killed(run, fleet, seed)
     run.cluster.run()
     assert run.cluster.outcome.unfinished == 0, "a gang was starved"
     calm_us = run.now_us + 4 * 3600 * SECOND
@@ -114,6 +116,7 @@ def test_wanted_and_real_nodes_agree_again_whatever_fails(seed: int) -> None:
     else:
         pytest.fail(f"real: {real}, on record: {sorted(pool.nodes)}")
     assert watch.worst_us <= POLL_US + LATENCY_US + LEASE_US + WATCH_US
+    assert len(deaths) == KILLS
     ids = [event.data.node_id for event in fleet.log if isinstance(event.data, NodeRequested)]
     assert len(ids) == len(set(ids)), "an id was given twice"
     assert len({event.data.node_id for event in fleet.log if isinstance(event.data, NodeEnded)}) >= len(ids) - 2

@@ -107,7 +107,7 @@ class Ec2:
         self.room: int | None = None
         """Most instances that live at once; None: any number."""
         self.full: set[str] = set()
-        """Zones and subnets without capacity."""
+        """Zones, subnets and markets (`spot`) without capacity."""
         self.errors: dict[str, tuple[str, str]] = {}
         """By action: code and message of each answer."""
         self.answers: dict[str, str] = {}
@@ -242,20 +242,20 @@ class Ec2:
     async def _run_alone(self, form: dict[str, str], headers: dict[str, str]) -> bytes:
         token = form.get("ClientToken", "")
         if token in self._tokens:
-            before, body = self._tokens[token]
-            if before != form:
+            if self._tokens[token][0] != form:
                 raise _Refused(
                     "IdempotentParameterMismatch",
                     "The request uses the same client token as a previous, but non-identical request.",
                 )
-            return body
+            return self._tokens[token][1]
         if form.get("DryRun") == "true":
             raise _Refused("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
         image = form["ImageId"]
         if not await asyncio.to_thread(_has_image, image):
             raise _Refused("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
         place = form.get("SubnetId") or form.get("Placement.AvailabilityZone") or ZONE
-        if place in self.full or (self.room is not None and len(await asyncio.to_thread(self.live)) >= self.room):
+        is_full = self.room is not None and len(await asyncio.to_thread(self.live)) >= self.room
+        if is_full or {place, form.get("InstanceMarketOptions.MarketType")} & self.full:
             raise _Refused(
                 "InsufficientInstanceCapacity",
                 f"We currently do not have sufficient {form['InstanceType']} capacity in {place}.",
