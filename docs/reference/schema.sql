@@ -499,6 +499,14 @@ COMMENT ON COLUMN public.trial_hyperparameters.number IS 'Null: the value is no 
 
 COMMENT ON COLUMN public.trial_hyperparameters.text IS 'The value; its first 200 characters.';
 
+CREATE TABLE public.trial_log_sizes (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    bytes bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.trial_log_sizes.bytes IS 'The limit itself: no line is kept any more, and the log says so.';
+
 CREATE TABLE public.trial_logs (
     line bigint NOT NULL,
     experiment_id bigint NOT NULL,
@@ -853,6 +861,9 @@ ALTER TABLE ONLY public.trial_checkpoints
 ALTER TABLE ONLY public.trial_hyperparameters
     ADD CONSTRAINT trial_hyperparameters_pkey PRIMARY KEY (experiment_id, trial_number, name);
 
+ALTER TABLE ONLY public.trial_log_sizes
+    ADD CONSTRAINT trial_log_sizes_pkey PRIMARY KEY (experiment_id, trial_number);
+
 ALTER TABLE ONLY public.trial_logs
     ADD CONSTRAINT trial_logs_pkey PRIMARY KEY (line);
 
@@ -1012,6 +1023,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.token_uses TO tenuto_
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_checkpoints TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_hyperparameters TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_log_sizes TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_logs TO tenuto_service;
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { overrides, parsed, placed, withSetting, written } from './configText'
+import { differences, overrides, parsed, placed, withSetting, written } from './configText'
 
 const CONFIG = {
   name: 'digits',
@@ -78,4 +78,27 @@ test('a seed of any size is shown, read and compared with all its digits', () =>
   expect(overrides(before, parsed(text).config)).toEqual({})
   const other = parsed(text.replace('807', '806')).config
   expect(overrides(before, other)).toEqual({ reproducibility: { experiment_seed: 9223372036854775806n } })
+})
+
+test('what YAML 1.1 takes for something else is told by line, as the gateway does', () => {
+  const told = differences(
+    "a: off\nb: 010\nc: 'off'\nd: 0o10\non: [1:30, 2024-01-01, 1_000]\ne: 1e3\nf: 10\ng: y\nh:\n",
+  )
+  expect(told.map((one) => one.slice(0, one.indexOf(' here')))).toEqual([
+    'line 1: off is text',
+    'line 2: 010 is the number 10',
+    'line 5: on is text',
+    'line 5: 1:30 is text',
+    'line 5: 2024-01-01 is text',
+    'line 5: 1_000 is text',
+  ])
+  expect(told[0]).toContain('YAML 1.1 takes it for true or false. Write that in full if you mean it')
+  expect(differences('- no\n'.repeat(1000))).toHaveLength(20)
+  expect(differences('a: [')).toEqual([])
+})
+
+test('of a configuration as it is written out nothing is told', () => {
+  const config = { hyperparameters: { a: 'off', b: '010', c: '1:30', d: '2024-01-01', e: 'yes', f: 1e-5, g: true } }
+  expect(differences(written(config))).toEqual([])
+  expect(parsed(written(config)).config).toEqual(config)
 })

@@ -1,6 +1,9 @@
 /** A configuration as YAML that people edit: what they changed, and where in the text an error is. */
 
-import { isMap, isNode, isScalar, isSeq, parseDocument, stringify } from 'yaml'
+import { isMap, isNode, isScalar, isSeq, parseDocument, type Scalar, stringify, visit } from 'yaml'
+
+const DIFFERENCES_MAX = 20
+/** Nobody reads more. */
 
 export type Tree = Record<string, unknown>
 
@@ -16,9 +19,9 @@ export interface Problem {
   message: string
 }
 
-/** Settings without those that are empty: what a person would write. */
+/** Settings without those that are empty: what a person would write. Text that YAML 1.1 takes for something else is quoted. */
 export function written(config: Tree): string {
-  return stringify(withoutNulls(config), { lineWidth: 110 })
+  return stringify(withoutNulls(config), { lineWidth: 110, compat: 'yaml-1.1' })
 }
 
 function withoutNulls(value: unknown): unknown {
@@ -53,6 +56,42 @@ export function parsed(text: string): { config: Tree; problems: Marked[] } {
       problems: [{ from: 0, to: text.length, message: 'A configuration is a mapping of names to settings.' }],
     }
   return { config: isTree(config) ? config : {}, problems }
+}
+
+/** Where the text means something else in YAML 1.1, as the gateway tells of a text that it is sent (schemas/config/yaml_text.py). */
+export function differences(text: string): string[] {
+  const here = parseDocument(text)
+  if (here.errors.length > 0) return []
+  const elsewhere = new Map(plain(parseDocument(text, { version: '1.1' })).map((one) => [one.range?.[0], one.value]))
+  const found: string[] = []
+  for (const { source = '', value, range } of plain(here)) {
+    const other = range && elsewhere.get(range[0])
+    const word = meant(other)
+    if (word === undefined || /^[yn]$/i.test(source)) continue // which only some readers take for true or false
+    const differs = typeof value === 'string' || (typeof value === 'number' && value !== other && word === ANOTHER)
+    if (!differs) continue
+    const line = text.slice(0, range?.[0]).split('\n').length
+    const read = typeof value === 'string' ? 'text' : `the number ${value}`
+    found.push(
+      `line ${line}: ${source} is ${read} here (YAML 1.2); YAML 1.1 takes it for ${word}. Write that in full if you mean it, or put it into quotation marks.`,
+    )
+    if (found.length === DIFFERENCES_MAX) break
+  }
+  return found
+}
+
+const ANOTHER = 'another number'
+
+function meant(value: unknown): string | undefined {
+  if (typeof value === 'boolean') return 'true or false'
+  if (typeof value === 'number') return ANOTHER
+  return value instanceof Date ? 'a date' : undefined
+}
+
+function plain(document: ReturnType<typeof parseDocument>): Scalar[] {
+  const found: Scalar[] = []
+  visit(document, { Scalar: (_, node) => void (node.type === 'PLAIN' && node.tag === undefined && found.push(node)) })
+  return found
 }
 
 const isTree = (value: unknown): value is Tree => typeof value === 'object' && value !== null && !Array.isArray(value)

@@ -16,7 +16,7 @@ from tenuto.services.tracker.effects import store_of
 
 logger = logging.getLogger(__name__)
 
-TABLES = {"trial_logs": 20_000, "trial_metric_chunks": 500}
+TABLES = {"trial_logs": 20_000, "trial_log_sizes": 20_000, "trial_metric_chunks": 500}
 """Rows of each table that are deleted by one statement: some hundred milliseconds, so that others wait for none. A chunk of
 metrics has up to 2 MB."""
 ALL_TIMES_US = 2**62

@@ -8,6 +8,14 @@ import type { Marked } from '../../lib/configText'
 import { flat } from '../../lib/flat'
 import { Asked } from '../../parts/Asked'
 import { LazyCode } from '../../parts/LazyCode'
+import { type Plan, Problems, Told } from '../../parts/Told'
+
+declare module '@tanstack/react-router' {
+  interface HistoryState {
+    /** Of the experiment that was just submitted. */
+    plan?: Plan
+  }
+}
 
 type Tools = typeof import('../../lib/configText')
 
@@ -53,6 +61,7 @@ function Editor({ item, kind, onClose, tools }: Props & { tools: Tools }) {
   const [trust, setTrust] = useState(false)
   const [refusal, setRefusal] = useState<Marked[]>([])
   const read = useMemo(() => tools.parsed(text), [tools, text])
+  const notes = useMemo(() => tools.differences(text), [tools, text])
   const changed = useMemo(() => tools.overrides(item.config, read.config), [tools, item.config, read.config])
   const derive = useMutation({
     mutationFn: () =>
@@ -62,9 +71,10 @@ function Editor({ item, kind, onClose, tools }: Props & { tools: Tools }) {
           body: { overrides: changed, trust },
         }),
       ),
-    onSuccess: ({ id }) => {
+    onSuccess: ({ id, rungs, warnings }) => {
       onClose()
-      void navigate({ to: '/experiments/$id', params: { id: String(id) } })
+      // Its page tells of them: only what is recorded has its rungs.
+      void navigate({ to: '/experiments/$id', params: { id: String(id) }, state: { plan: { rungs, warnings } } })
     },
     onError: (error) => setRefusal(error instanceof Refused ? tools.placed(text, error.problems) : []),
   })
@@ -92,11 +102,8 @@ function Editor({ item, kind, onClose, tools }: Props & { tools: Tools }) {
           {derive.error.message}
         </Alert>
       )}
-      {problems.map((one) => (
-        <Text key={`${one.from} ${one.message}`} size="sm" c="red" role="alert">
-          Line {text.slice(0, one.from).split('\n').length}: {one.message}
-        </Text>
-      ))}
+      <Problems text={text} problems={problems} />
+      <Told warnings={notes} />
       {kind === 'continue' && (
         <Switch
           label="I trust the code that wrote these checkpoints, if it is another user's"

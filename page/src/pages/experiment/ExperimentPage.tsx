@@ -14,6 +14,7 @@ import { CurvesTab } from './CurvesTab'
 import { FailedTrials } from './FailedTrials'
 import { HyperparametersTab } from './HyperparametersTab'
 import { InexactTrials } from './InexactTrials'
+import { JustSubmitted } from './JustSubmitted'
 import { LineageView } from './LineageView'
 import { Moments } from './Moments'
 import { RungsTab } from './RungsTab'
@@ -40,7 +41,7 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
       opened={opened}
       onOpen={open}
       at={at}
-      onChange={(next) => navigate({ search: (before) => ({ ...before, at: next }), replace: true })}
+      onChange={(next) => navigate({ search: (before) => ({ ...before, at: next }), replace: true, state: true })}
     />
   )
   const unknown = at !== undefined && past === undefined
@@ -78,11 +79,14 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
           {item.error}
         </Alert>
       )}
+      <JustSubmitted />
       {at === undefined && <FailedTrials item={item} />}
       {at === undefined && !unknown && <InexactTrials item={item} />}
       <Tabs
         value={search.tab ?? 'curves'}
-        onChange={(tab) => navigate({ search: (before) => ({ ...before, tab: tab ?? undefined }), replace: true })}
+        onChange={(tab) =>
+          navigate({ search: (before) => ({ ...before, tab: tab ?? undefined }), replace: true, state: true })
+        }
         keepMounted={false}
       >
         <Tabs.List>
@@ -117,7 +121,9 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
             source={{ experiment: item.id }}
             search={search}
             live={item.ended_us === null}
-            onChange={(changed) => navigate({ search: (before) => ({ ...before, ...changed }), replace: true })}
+            onChange={(changed) =>
+              navigate({ search: (before) => ({ ...before, ...changed }), replace: true, state: true })
+            }
           />
         </Tabs.Panel>
         <Tabs.Panel value="code" pt="md">

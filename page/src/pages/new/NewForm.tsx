@@ -4,12 +4,12 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { Refused } from '../../api/client'
-import type { PreviewView } from '../../api/openapi'
 import { newKey, preview, submit, templates, workspaces } from '../../api/submitting'
 import { configsOf } from '../../lib/chosen'
-import type { Marked, Tree } from '../../lib/configText'
+import type { Tree } from '../../lib/configText'
 import { NotPacked, packed } from '../../lib/packing'
 import { LazyCode } from '../../parts/LazyCode'
+import { Problems, Told } from '../../parts/Told'
 import { Files, type Model } from './Files'
 
 type Tools = typeof import('../../lib/configText')
@@ -91,7 +91,7 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
         onChange={change}
       />
       <Problems text={text} problems={problems} />
-      {settled === text && problems.length === 0 && <Told preview={judged.data} />}
+      {settled === text && problems.length === 0 && <Told {...judged.data} />}
       {(alone || forbidden) && (
         <Alert color="red" role="alert">
           {alone || forbidden}
@@ -114,28 +114,6 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
       </Group>
     </Stack>
   )
-}
-
-/** What the search will do, and what is allowed and may not be what was meant. */
-function Told({ preview: found }: { preview: PreviewView | undefined }) {
-  return (
-    <>
-      {found?.rungs && <Text size="sm">Rungs: {found.rungs}</Text>}
-      {found?.warnings?.map((one) => (
-        <Text key={one} size="sm" c="orange.8" role="status">
-          {one}
-        </Text>
-      ))}
-    </>
-  )
-}
-
-function Problems({ text, problems }: { text: string; problems: readonly Marked[] }) {
-  return problems.map((one) => (
-    <Text key={`${one.from} ${one.message}`} size="sm" c="red" role="alert">
-      Line {text.slice(0, one.from).split('\n').length}: {one.message}
-    </Text>
-  ))
 }
 
 interface ChoicesProps {
