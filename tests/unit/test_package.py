@@ -20,6 +20,12 @@ HOST = "tenuto.services.launcher.adapters.provisioners.ssh.host"
 ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install", "tenuto.automation.reader"}
 """Modules started by name, sent to other machines, or imported by applications of FastStream; besides every `__main__`, and the
 modules of the top that users import."""
+DECLARED = {
+    value.partition(":")[0]
+    for entries in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].values()
+    for value in entries.values()
+}
+"""Modules found by the name of an entry point."""
 PUBLIC = re.compile(r"tenuto(\.[a-z_]+)?")
 NAMED = re.compile(r"[\"'](tenuto\.[a-z_.]+)[:\"']")
 """A module that is imported or started by its name."""
@@ -29,7 +35,7 @@ def unreached() -> list[str]:
     """Modules that nothing leads to of what users import and start."""
     known = modules()
     found: set[str] = set()
-    waiting = [name for name in known if name in ENTRIES or name.endswith(".__main__") or PUBLIC.fullmatch(name)]
+    waiting = [name for name in known if name in ENTRIES | DECLARED or name.endswith(".__main__") or PUBLIC.fullmatch(name)]
     while waiting:
         name = waiting.pop()
         if name in found:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from tenuto.kernel import plugins
 from tenuto.workers.agent.runtimes.docker import boot
 
 LIBRARIES = (
@@ -33,6 +34,10 @@ EACH_PYTHON = "tenuto.workers.agent.runtimes.docker.sitecustomize"
 """Module that each Python in a container imports at its start."""
 LEFT_OUT = frozenset({"services", "cli", "embedded"})
 """Parts of our package that no training process imports."""
+PLUGINS = ("tenuto.stores",)
+"""Groups whose plug-ins training processes use: the packages that declare them are brought along, too."""
+METADATA = ("METADATA", "entry_points.txt")
+"""Files of our package's metadata that containers need to find what it declares."""
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?$")
 _LEAST = re.compile(r"(?:>=|~=|==)\s*([0-9][0-9A-Za-z.]*)")
 
@@ -59,6 +64,9 @@ def build(directory: Path) -> Path:
     root = _own_package()
     for source, below in _own_files(root):
         _copy(source, partial / "own" / "tenuto" / below)
+    for name, text in _metadata().items():
+        (partial / "own" / name).parent.mkdir(exist_ok=True)
+        (partial / "own" / name).write_text(text)
     _copy(_source_of(EACH_PYTHON), partial / "own" / "sitecustomize.py")
     _copy(Path(boot.__file__), partial / "boot.py")
     (partial / "needed.json").write_text(json.dumps(needed))
@@ -90,10 +98,11 @@ def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, st
     for requirement in importlib.metadata.requires("tenuto") or ():
         _note_least(requirement, least)
     waiting = [(name, name in ("pydantic", "grpcio", "protobuf", "numpy")) for name in LIBRARIES]
+    waiting += [(plugin.package, False) for group in PLUGINS for plugin in plugins.declared(group) if plugin.package]
     while waiting:
         raw, always = waiting.pop(0)
         name = _normal(raw)
-        if name in found or name in FRAMEWORKS:
+        if name in found or name in FRAMEWORKS or name == plugins.OWN:
             continue
         try:
             found[name] = importlib.metadata.distribution(raw)
@@ -124,6 +133,13 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def _metadata() -> dict[str, str]:
+    """Our package's metadata as far as containers need it, by path beside the package."""
+    own = importlib.metadata.distribution(plugins.OWN)
+    found = {name: own.read_text(name) for name in METADATA}
+    return {f"{plugins.OWN}-{own.version}.dist-info/{name}": text for name, text in found.items() if text is not None}
+
+
 def _own_files(root: Path) -> Iterator[tuple[Path, Path]]:
     for parent, directories, files in os.walk(root, followlinks=True):
         below = Path(parent).relative_to(root)
@@ -142,6 +158,7 @@ def _digest() -> str:
         if source.suffix != ".pyc":
             state = source.stat()
             digest.update(f"{below} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update("".join(_metadata().values()).encode())
     for name, item in sorted(_closure()[0].items()):
         digest.update(f"{name} {item.version}\n".encode())
     return digest.hexdigest()[:16]
