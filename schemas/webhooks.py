@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.names import NAME_PATTERN
@@ -138,7 +138,8 @@ class Filters(Model):
     """The experiment has all of these."""
 
 
-TargetKind = Literal["http", "slack", "pagerduty", "email", "apprise"]
+TargetKind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+"""Name of a plug-in of `tenuto.notice_targets`: http, slack, pagerduty, email, apprise, or another package's."""
 
 
 def _has_host_and_port(url: str) -> str:
@@ -235,4 +236,36 @@ class AppriseTarget(Model):
     """With its tokens and passwords."""
 
 
-Target = Annotated[HttpTarget | SlackTarget | PagerDutyTarget | MailTarget | AppriseTarget, Field(discriminator="kind")]
+SETTINGS_MAX = 64
+SETTING_CHARACTERS_MAX = 16_384
+"""Most characters of one setting; a certificate with its key has some 5,000."""
+SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+SettingText = Annotated[str, Field(max_length=SETTING_CHARACTERS_MAX)]
+
+
+class PluginTarget(Model):
+    """A target of another package. Its settings are checked by that package, which the gateway must have."""
+
+    kind: TargetKind
+    settings: dict[SettingName, SettingText | bool | int | float] = Field(default={}, max_length=SETTINGS_MAX)
+    secrets: dict[SettingName, SettingText] = Field(default={}, max_length=SETTINGS_MAX, repr=False)
+    """Settings that nobody is shown, such as tokens."""
+
+
+_OWN = {"http", "slack", "pagerduty", "email", "apprise"}
+
+
+def _form(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) and kind in _OWN else "other"
+
+
+Target = Annotated[
+    Annotated[HttpTarget, Tag("http")]
+    | Annotated[SlackTarget, Tag("slack")]
+    | Annotated[PagerDutyTarget, Tag("pagerduty")]
+    | Annotated[MailTarget, Tag("email")]
+    | Annotated[AppriseTarget, Tag("apprise")]
+    | Annotated[PluginTarget, Tag("other")],
+    Discriminator(_form),
+]

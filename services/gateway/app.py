@@ -36,11 +36,13 @@ from tenuto.services.gateway.experiments.adapters.deleting import Deleter, Remov
 from tenuto.services.gateway.experiments.adapters.limit_keeping import LimitKeeper
 from tenuto.services.gateway.http.connections import DoorProtocol
 from tenuto.services.gateway.http.origins import origins
+from tenuto.services.gateway.http.plugin_doors import find_doors
+from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.log.adapters.gauges import parked_of
 from tenuto.services.gateway.log.handling.tail import Tail
 from tenuto.services.gateway.read_models.common import PROJECTION
 from tenuto.services.gateway.rest import make_app
-from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
+from tenuto.services.gateway.subjects import CORE, NOT_NEEDED, permissions_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +52,15 @@ OPEN_DOOR = (
     "the REST door listens on %s without TLS: whoever reads the network reads tokens and join tokens. Set TENUTO_REST_CERT_FILE "
     "and TENUTO_REST_KEY_FILE, or let only a proxy with TLS reach it (docs/joining.md)."
 )
-NOT_NEEDED = frozenset({"automations", "mlflow"})
-"""Names of subjects that no other needs."""
 QUERY_SECONDS_MAX = 20.0
 """A page takes milliseconds; a query that takes so long would only pile up."""
 
 
 class GatewayService:
-    def __init__(self, parts: Parts, doors: Doors, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, parts: Parts, doors: Doors, subjects: Sequence[Subject]) -> None:
         self.doors, self.port = doors, 0
         self._parts, self.loop = parts, parts.loop
-        self._subjects = [subject for subject in SUBJECTS if subject.name not in without]
+        self._subjects = subjects
         self.permissions = permissions_of(self._subjects)
         bus, loop, clock = parts.bus, parts.loop, parts.clock
         self._contexts = None if bus is None else Contexts(bus, parts.pool, doors.experiments.contexts)
@@ -81,11 +81,11 @@ class GatewayService:
         return NodeTokens(bus, self.loop, self._parts.clock, address, cluster.fingerprint, can_admit=can_admit)
 
     def _effects_of(self, bus: Client) -> Effects:
-        parts, mlflow = self._parts, self.doors.mlflow
+        parts = self._parts
 
         async def forget(experiment_id: int) -> None:
-            if mlflow is not None:
-                await mlflow.forget(experiment_id)
+            for door in self.doors.plugins.values():
+                await door.forget(experiment_id)
 
         remover = Remover(parts.pool, self.doors.experiments.contexts, forget)
         return Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, parts.settings, parts.log, parts.pool)
@@ -132,7 +132,7 @@ class GatewayService:
                     views=self._parts.projector.run(),
                     anchors=self.doors.log.anchors.run(),
                     deliveries=self._deliver(),
-                    artifacts=self._clean_artifacts(),
+                    remains=self._clean_remains(),
                     deletions=self._deleter.run(),
                     limits=self._limits.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
@@ -160,10 +160,10 @@ class GatewayService:
         await self.loop.wait_ready()
         await self.doors.base.token_uses.run(lambda: tuple(self.loop.state.tokens))
 
-    async def _clean_artifacts(self) -> None:
-        if (mlflow := self.doors.mlflow) is not None:
+    async def _clean_remains(self) -> None:
+        for door in self.doors.plugins.values():
             with contextlib.suppress(*DATABASE_FAILED, OSError):  # else at the next start
-                await mlflow.artifacts.clean()
+                await door.clean()
         await asyncio.Event().wait()
 
     async def _deliver(self) -> None:
@@ -188,7 +188,8 @@ async def build(
 ) -> GatewayService:
     """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. `without`: names of subjects that are
     left out. Raises TokenError, SettingsError; ValueError for a subject that others need."""
-    if needed := without - NOT_NEEDED:
+    found = find_doors(without)
+    if needed := {subject.name for subject in CORE} & without - NOT_NEEDED:
         raise ValueError(f"other subjects of the gateway need {', '.join(sorted(needed))}")
     origins(settings.cors_origins)  # so that a wrong one is said at the start
     check_grace(settings.deletion_grace_hours)
@@ -199,10 +200,11 @@ async def build(
     projector = Projector(PROJECTION, projections.apply, pool, feed(), projections.TYPES)
     loop = ServiceLoop(GatewayCore(), log, feed(), clock, settings)
     parts = Parts(settings, log, bus, clock, loop, pool, projector)
-    doors = make_doors(parts, without)
+    doors = make_doors(parts, found, without)
     loop.on_folded(lambda _, events: _tell_of_rights(doors.log.tail, events))
     clean(doors.experiments.contexts)
-    return GatewayService(parts, doors, without)
+    subjects = [*(subject for subject in CORE if subject.name not in without), *(plugin.subject for plugin in found.values())]
+    return GatewayService(parts, doors, subjects)
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
@@ -33,18 +33,13 @@ from tenuto.services.gateway.experiments.door import ExperimentsDoor
 from tenuto.services.gateway.experiments.handling.places import place_of
 from tenuto.services.gateway.http import tokens
 from tenuto.services.gateway.http.context import Door, Owned, Owners
+from tenuto.services.gateway.http.plugin_doors import DoorPlugin, PluginDoor
 from tenuto.services.gateway.http.token_uses import TokenUses
 from tenuto.services.gateway.log.adapters.anchoring import Anchors
 from tenuto.services.gateway.log.adapters.upkeep import Upkeep
 from tenuto.services.gateway.log.door import LogDoor
 from tenuto.services.gateway.log.handling.seen_events import SeenEvents
 from tenuto.services.gateway.log.handling.tail import Tail
-from tenuto.services.gateway.mlflow.adapters.files import Artifacts
-from tenuto.services.gateway.mlflow.adapters.run_data import RunData
-from tenuto.services.gateway.mlflow.adapters.run_models import RunModels
-from tenuto.services.gateway.mlflow.door import MlflowDoor
-from tenuto.services.gateway.mlflow.queries.models import Models
-from tenuto.services.gateway.mlflow.queries.runs import Runs
 from tenuto.services.gateway.notices import handling as notice_troubles
 from tenuto.services.gateway.notices.adapters.addresses import allowed_networks
 from tenuto.services.gateway.notices.adapters.composing import Composer
@@ -79,11 +74,12 @@ class Doors:
     notices: NoticesDoor
     log: LogDoor
     automations: AutomationsDoor | None = None
-    mlflow: MlflowDoor | None = None
+    plugins: Mapping[str, PluginDoor] = field(default_factory=dict)
+    """Of subjects that entry points declare, by their names."""
 
     def by_kind(self) -> Mapping[type[Door], Door]:
-        found = (door for door in vars(self).values() if door is not None)
-        return {type(door): door for door in found}
+        found = (*vars(self).values(), *self.plugins.values())
+        return {type(door): door for door in found if isinstance(door, Door)}
 
 
 @dataclass(frozen=True)
@@ -101,8 +97,9 @@ class Parts:
     projector: Projector
 
 
-def make_doors(parts: Parts, without: frozenset[str] = frozenset()) -> Doors:
-    """`without`: names of subjects that are left out, of those that no other needs. Raises TokenError, SettingsError."""
+def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozenset[str] = frozenset()) -> Doors:
+    """`plugins`: subjects that entry points declare. `without`: names of others that are left out, of those that no other needs.
+    Raises TokenError, SettingsError."""
     settings, loop, pool = parts.settings, parts.loop, parts.pool
     stores = stores_of(settings.shared_directory, settings.stores_file)
     views, upkeep = Views(pool), Upkeep(pool, parts.projector, TABLES)
@@ -154,7 +151,7 @@ def make_doors(parts: Parts, without: frozenset[str] = frozenset()) -> Doors:
         notices=notices,
         log=_log(base, parts, views, upkeep, stores, seen_events, notices, of_automations),
         automations=of_automations,
-        mlflow=None if "mlflow" in without else _mlflow(base, pool),
+        plugins=_of_plugins(base, pool, plugins),
     )
 
 
@@ -216,16 +213,19 @@ def _owners(loop: ServiceLoop[State], automations: Automations | None) -> Owners
     return {Where.WEBHOOK: webhook, Where.AUTOMATION: automation}
 
 
-def _mlflow(base: Door, pool: asyncpg.Pool) -> MlflowDoor:
-    directory = Path(base.settings.shared_directory) / "artifacts"
-    return base.with_parts(
-        MlflowDoor,
-        runs=Runs(pool),
-        run_data=RunData(pool),
-        models=Models(pool),
-        run_models=RunModels(pool),
-        artifacts=Artifacts(pool, directory, base.settings.artifact_bytes_max),
-    )
+def _of_plugins(base: Door, pool: asyncpg.Pool, plugins: Mapping[str, DoorPlugin]) -> Mapping[str, PluginDoor]:
+    """Raises SettingsError."""
+    found = {name: plugin.door(base, pool) for name, plugin in plugins.items() if plugin.door is not None}
+    names: dict[type[Door], str] = {}
+    for name, door in found.items():
+        if not isinstance(door, PluginDoor) or type(door) is PluginDoor or type(door) in names:
+            other = names.get(type(door), "")
+            why = f", and that of {other} is the same" if other else ""
+            raise SettingsError(
+                f"The door of {name} is a {type(door).__name__}; it must be of a class of its own, below PluginDoor{why}."
+            )
+        names[type(door)] = name
+    return found
 
 
 def _fingerprint(settings: Settings) -> str:

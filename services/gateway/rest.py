@@ -91,7 +91,7 @@ def _routes(subjects: Sequence[Subject]) -> FastAPI:
         for router in subject.routers:
             app.include_router(router, prefix=PREFIX, responses=failures)
         for router in subject.foreign_routers:
-            app.include_router(router)
+            app.include_router(router, include_in_schema=False)
 
     @app.get("/healthz", include_in_schema=False)
     async def health() -> dict[str, bool]:

@@ -8,16 +8,16 @@ from tenuto.services.gateway.automations import subject as automations
 from tenuto.services.gateway.cluster import subject as cluster
 from tenuto.services.gateway.experiments import subject as experiments
 from tenuto.services.gateway.http.permissions import ROUTES
+from tenuto.services.gateway.http.plugin_doors import find_doors
 from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.log import subject as log
-from tenuto.services.gateway.mlflow import subject as mlflow
 from tenuto.services.gateway.notices import subject as notices
 from tenuto.services.gateway.people import subject as people
 from tenuto.services.gateway.rights.permissions import Permissions
 from tenuto.services.gateway.templates import subject as templates
 from tenuto.services.gateway.trials import subject as trials
 
-SUBJECTS: Sequence[Subject] = (
+CORE: Sequence[Subject] = (
     experiments.SUBJECT,
     trials.SUBJECT,
     log.SUBJECT,
@@ -26,9 +26,12 @@ SUBJECTS: Sequence[Subject] = (
     templates.SUBJECT,
     notices.SUBJECT,
     automations.SUBJECT,
-    mlflow.SUBJECT,
 )
 """In the order of the OpenAPI document."""
+SUBJECTS: Sequence[Subject] = (*CORE, *(door.subject for door in find_doors(own=True).values()))
+"""All of Tenuto's own."""
+NOT_NEEDED = frozenset({"automations"})
+"""Names of subjects of CORE that no other needs."""
 
 
 def permissions_of(subjects: Sequence[Subject]) -> Permissions:

@@ -1,5 +1,4 @@
-"""Contract of checkpoint stores, checked on each of them: a directory, S3 (a real server, through minio and through obstore), a
-cloud's in-memory back end."""
+"""Contract of checkpoint stores, checked on each: a directory, S3 (a real server), a cloud's back ends, another package's."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,12 +15,15 @@ import pytest
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged, Staged
 from tenuto.kernel.storage.cloud import CloudStore
+from tenuto.kernel.storage.definitions import DEFINITIONS
 from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.kernel.storage.manifest import END_BYTES
+from tenuto.kernel.storage.opening import open_store
 from tenuto.kernel.storage.staging import PACK_BYTES_MAX, SMALL_BYTES_MAX
 from tenuto.kernel.storage.store import PART_BYTES, NotStored, Store, StoreError, read_bytes
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.ids import location_of
+from tests.support.example_plugins import importable
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, STORE, S3Server
 
 _numbers = count(1)
@@ -32,9 +35,17 @@ def memory_store() -> Store:
     return CloudStore(MemoryStore(), "gs://bucket/prefix")
 
 
-@pytest.fixture(params=["directory", "s3", "cloud-memory", "cloud-s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    prefix = f"a b/{next(_numbers)}"
+@pytest.fixture(params=["directory", "s3", "cloud-memory", "cloud-s3", "plug-in"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "plug-in":
+        with importable(request.getfixturevalue("example_plugins")):
+            [own] = DEFINITIONS.validate_python({"own": {"type": "sqlite", "file": str(tmp_path / "store.db")}}).values()
+            yield open_store(own, "a b")
+    else:
+        yield _own_store(request, tmp_path, f"a b/{next(_numbers)}")
+
+
+def _own_store(request: pytest.FixtureRequest, tmp_path: Path, prefix: str) -> Store:
     if request.param == "directory":
         return DirectoryStore(tmp_path / "store" / prefix)
     if request.param == "cloud-memory":

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, SlackTarget
+from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, PluginTarget, SlackTarget
 from tenuto.services.gateway.notices.adapters.addresses import allowed_networks
 from tenuto.services.gateway.notices.adapters.messages import Message, Told
 from tenuto.services.gateway.notices.adapters.targets import opening, target
 from tenuto.services.gateway.notices.adapters.targets.opening import Sealed, new_secret, open_target
 from tenuto.services.gateway.notices.adapters.targets.target import NotEver, NotNow, Target
+from tests.support.example_plugins import importable
 from tests.support.mail_receivers import JsonReceiver, MailReceiver
-from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
+from tests.support.receivers import Fault, NtfyReceiver, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
 from tests.support.waiting import SECONDS_MAX
 
 LOOPBACK = allowed_networks("127.0.0.0/8")
@@ -128,6 +130,16 @@ async def _apprise(_: Path) -> Case:
     return Case(receiver, opened, (receiver.PASSWORD,), reads_answers=False)
 
 
+async def _plugin(_: Path) -> Case:
+    receiver = NtfyReceiver()
+
+    def opened(allowed: Any = LOOPBACK) -> Target:
+        given = {"settings": {"server": receiver.url, "topic": receiver.TOPIC}, "secrets": {"token": receiver.TOKEN}}
+        return open_target(Sealed(target=PluginTarget.model_validate({"kind": "ntfy", **given})), allowed)
+
+    return Case(receiver, opened, (receiver.TOKEN,))
+
+
 CASES: dict[str, Callable[[Path], Awaitable[Case]]] = {
     "http": _http,
     "slack webhook": _slack_webhook,
@@ -137,6 +149,7 @@ CASES: dict[str, Callable[[Path], Awaitable[Case]]] = {
     "mail with tls": _mail("tls"),
     "mail": _mail("none"),
     "apprise": _apprise,
+    "plug-in": _plugin,
 }
 
 
@@ -145,8 +158,10 @@ async def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
     found = await CASES[request.param](tmp_path)
     if isinstance(found.receiver, MailReceiver):
         monkeypatch.setenv("SSL_CERT_FILE", str(found.receiver.certificate))
-    async with found.receiver.running():
-        yield found
+    plugin = request.param == "plug-in"
+    with importable(request.getfixturevalue("example_plugins")) if plugin else nullcontext():
+        async with found.receiver.running():
+            yield found
 
 
 @pytest.fixture
@@ -208,12 +223,7 @@ async def test_a_connection_that_breaks_is_worth_another_attempt(case: Case, ope
 
 
 async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        "guarded_http",
-        "targets.slack",
-        "targets.pager",
-        "targets.target",
-    ):  # last: the others take it from there when loaded
+    for module in ("guarded_http", "targets.slack", "targets.pager", "targets.target"):  # others take it from the last one
         monkeypatch.setattr(f"tenuto.services.gateway.notices.adapters.{module}.ATTEMPT_SECONDS_MAX", 1.0, raising=False)
     case.receiver.faults = [Fault(hang=True)]
     made = case.open()

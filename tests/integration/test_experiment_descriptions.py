@@ -127,7 +127,7 @@ async def test_code_is_removed_with_the_last_experiment_that_has_it(world: World
     code = dict.fromkeys((world.shared / "contexts").glob("*.tar.gz"))
     assert len(code) == 2
     doors = world.service.doors
-    remover = Remover(doors.experiments.views._pool, world.shared / "contexts", doors.mlflow.forget)
+    remover = Remover(doors.experiments.views._pool, world.shared / "contexts", doors.plugins["mlflow"].forget)
     left = []
     for number in (1, 3, 2):
         await world.record(ExperimentCanceled(experiment_id=number, trials=0))

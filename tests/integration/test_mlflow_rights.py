@@ -200,7 +200,7 @@ async def test_what_a_private_workspace_holds_is_not_there_by_this_door_either(w
 
 
 async def test_what_runs_log_is_bounded_and_goes_with_their_experiment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, door = MlflowClient(), world.service.doors.mlflow
+    client, door = MlflowClient(), world.service.doors.plugins["mlflow"]
     experiment = await do(client.create_experiment, "bounded")
     runs = [(await do(client.create_run, experiment)).info.run_id for _ in range(3)]
     points = [Metric("loss", step / 2, 1, step) for step in range(5)]
@@ -251,7 +251,7 @@ async def test_artifacts_of_an_experiment_and_of_a_user_have_a_limit(world: Worl
         return f"{FILES}/{experiment}/{made.json()['run']['info']['run_id']}/artifacts"
 
     async def totals() -> dict[str, tuple[int, int]]:
-        rows = await world.service.doors.mlflow.artifacts._pool.fetch("SELECT * FROM unmanaged_artifact_totals")
+        rows = await world.service.doors.plugins["mlflow"].artifacts._pool.fetch("SELECT * FROM unmanaged_artifact_totals")
         return {row["owner"]: (row["files"], row["size_bytes"]) for row in rows}
 
     one, two = [
@@ -274,7 +274,7 @@ async def test_artifacts_of_an_experiment_and_of_a_user_have_a_limit(world: Worl
     assert (await asked("PUT", f"{elsewhere}/b", content=b"x" * 1_000)).status_code == 200
     put = [asked("PUT", f"{path}/{name}", content=b"x" * 100) for path in (first, second, elsewhere) for name in "defgh"]
     assert {answer.status_code for answer in await asyncio.gather(*put)} == {200}, "all at once"
-    await world.service.doors.mlflow.artifacts.delete_experiment(int(one))
+    await world.service.doors.plugins["mlflow"].artifacts.delete_experiment(int(one))
     assert await totals() == {f"experiment/{two}": (7, 21_500), "user/ada": (7, 21_500)}
     monkeypatch.setattr(artifacts, "FILES_OF_USER_MAX", 7)
     assert "would have 8 artifacts" in (await asked("PUT", f"{elsewhere}/z", content=b"")).json()["message"]

@@ -40,13 +40,15 @@ def environment(target: Path) -> dict[str, str]:
 @contextmanager
 def importable(target: Path) -> Iterator[None]:
     """This process has the package meanwhile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(target)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(target)
+            _forget()
+            yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE.replace("-", "_")]:
+            del sys.modules[name]
         _forget()
-        yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE.replace("-", "_")]:
-        del sys.modules[name]
-    _forget()
 
 
 def _forget() -> None:

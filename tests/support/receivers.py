@@ -118,6 +118,28 @@ class SignedReceiver(Receiver):
         return web.Response(status=204)
 
 
+class NtfyReceiver(Receiver):
+    """By https://docs.ntfy.sh/publish/#publish-as-json."""
+
+    TOKEN, TOPIC = "tk_the-secret-of-a-sender", "training"
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post("/", self._post), web.post("/elsewhere", self._post)]
+
+    async def _post(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if (answer := await self.fault(request)) is not None:
+            return answer
+        if request.headers.get("Authorization") != f"Bearer {self.TOKEN}":
+            return web.json_response({"code": 40101, "http": 401, "error": "unauthorized"}, status=401)
+        if body.get("topic") != self.TOPIC or not 1 <= len(body.get("message", "").encode()) <= 4_096:
+            self.complaints.append("topic or message")
+        if body.get("priority") not in (1, 2, 3, 4, 5) or not isinstance(body.get("title"), str):
+            self.complaints.append("priority or title")
+        await self.take(body)
+        return web.json_response({"id": "1", "event": "message", "topic": self.TOPIC})
+
+
 _BLOCKS = {"header", "section", "context", "divider", "actions"}
 
 

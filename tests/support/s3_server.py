@@ -20,7 +20,7 @@ from minio import Minio
 from minio.deleteobjects import DeleteObject
 
 from tenuto.embedded.process import choose_port
-from tenuto.kernel.storage.definitions import S3Definition
+from tenuto.kernel.storage.kinds.s3 import S3Definition
 from tenuto.kernel.storage.s3 import S3Store
 from tenuto.kernel.storage.stores import Stores
 from tests.support import litter

@@ -275,6 +275,16 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (path / "own/tenuto/workers/harness/main.py").is_file()
     assert not (path / "own/tenuto/services").exists()
     assert frameworks_in(path) == [*plugins.names("tenuto.frameworks")]
+    ask = "from tenuto.kernel.storage.definitions import kind_of; print(kind_of('directory').definition.__name__)"
+    found = [str(path / "own"), str(libraries)]
+    said = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {found}; {ask}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert said.stdout == "DirectoryDefinition\n", "what it declares is found there"
     monkeypatch.setattr(boot, "HOME", str(path))
     assert boot.unusable({"image": "x"}) is None
     (path / "needed.json").write_text('{"pydantic": "99.1"}')

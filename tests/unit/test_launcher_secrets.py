@@ -14,7 +14,8 @@ import pytest
 from tenuto.kernel.private_files import make_private
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import SecretKeyError, Secrets
-from tenuto.kernel.storage.definitions import DEFINITIONS, S3Definition
+from tenuto.kernel.storage.definitions import DEFINITIONS
+from tenuto.kernel.storage.kinds.s3 import S3Definition
 from tenuto.kernel.storage.stores import Stores, stores_of, write_stores
 from tenuto.schemas.assignments import Assignments
 from tenuto.services.launcher import effects

@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
+from tenuto.kernel import plugins
 from tenuto.kernel.trees import remove_tree
 from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
 from tenuto.workers.harness import frameworks
@@ -95,6 +96,8 @@ def main() -> NoReturn:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     remember_packages()
+    for group in plugins.GROUPS:
+        plugins.declared(group)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended runs leave the process table by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()

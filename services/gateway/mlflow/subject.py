@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tenuto.services.gateway.http.plugin_doors import DoorPlugin
 from tenuto.services.gateway.http.subject import Subject
+from tenuto.services.gateway.mlflow.door import make_door
 from tenuto.services.gateway.mlflow.handling import links
 from tenuto.services.gateway.mlflow.handling.errors import PREFIX, MlflowErrors
 from tenuto.services.gateway.mlflow.permissions import ROUTES
@@ -26,3 +28,5 @@ SUBJECT = Subject(
     downloads=frozenset({"GET /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}"}),
     uploads={"PUT /mlflow/api/2.0/mlflow-artifacts/artifacts/{artifact_path:path}": lambda settings: settings.artifact_bytes_max},
 )
+
+PLUGIN = DoorPlugin(SUBJECT, make_door)

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from tenuto.kernel.plugins import PluginError
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
 from tenuto.services.gateway.http import paging
@@ -16,7 +17,7 @@ from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor, next_page, read_cursor
 from tenuto.services.gateway.http.strict import StrictRoute
 from tenuto.services.gateway.notices.adapters.notice_history import explain
-from tenuto.services.gateway.notices.adapters.targets.opening import OldSecret, Sealed, new_secret, shown
+from tenuto.services.gateway.notices.adapters.targets.opening import BadSettings, OldSecret, Sealed, new_secret, plugin_of, shown
 from tenuto.services.gateway.notices.bodies import (
     ChangedWebhookBody,
     DeliveryView,
@@ -64,15 +65,19 @@ async def create(door: Door, body: NewWebhookBody) -> Response:
     target, now_us = body.target, door.clock.now_us()
     if isinstance(target, HttpTarget) and target.secret is None:
         target = target.model_copy(update={"secret": new_secret()})
+    try:
+        plugin, place = plugin_of(target.kind), shown(target)
+    except (PluginError, BadSettings) as error:
+        raise DoorError("invalid", str(error)) from None
     command = CreateWebhook(
         **(asked(door) | {"time_us": now_us}),
         name=body.name,
         kind=target.kind,
-        place=shown(target),
+        place=place,
         triggers=body.triggers,
         filters=body.filters,
         group_seconds=body.group_seconds,
-        recoveries=target.kind == "pagerduty" if body.recoveries is None else body.recoveries,
+        recoveries=plugin.recovers if body.recoveries is None else body.recoveries,
         sealed_id=str(uuid4()),
     )
     door.check(command)  # refuses before anything is kept

@@ -7,8 +7,9 @@ experiment names a store and sees nothing of that.
 from __future__ import annotations
 
 import os
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,20 +26,25 @@ File = Annotated[
     Path | None, typer.Option(help="Declarations of the services (default: TENUTO_STORES_FILE, else that of the cluster here).")
 ]
 PROBE = "tenuto-store-test"
-_VARIABLES = {
-    "access_key": "AWS_ACCESS_KEY_ID",
-    "secret_key": "AWS_SECRET_ACCESS_KEY",
-    "session_token": "AWS_SESSION_TOKEN",
-    "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+_KEY_FILE = "service_account_key"
+"""Setting that is given as a file."""
+_OPTIONS = {
+    **{name: name for name in ("path", "bucket", "container", "account", "prefix", "endpoint", "region")},
+    _KEY_FILE: "service-account-file",
 }
-"""Environment variables of the operator's shell from which credentials are read once, when the store is declared."""
+"""Settings with an option of their own; all others are given by --set."""
 
 
 @app.command()
 def create(
     context: typer.Context,
     name: Name,
-    kind: Annotated[Literal["directory", "s3", "gcs", "azure"], typer.Option("--type", help="Kind of store.")] = "directory",
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--type", metavar="KIND", help="directory, s3, gcs, azure, or a kind that a plug-in has (`tenuto plugin ls`)."
+        ),
+    ] = "directory",
     path: Annotated[str | None, typer.Option(help="directory: absolute; services and agents all see it there.")] = None,
     bucket: Annotated[str | None, typer.Option(help="s3, gcs: an existing bucket.")] = None,
     container: Annotated[str | None, typer.Option(help="azure: an existing container.")] = None,
@@ -49,14 +55,19 @@ def create(
     service_account_file: Annotated[
         Path | None, typer.Option(help="gcs: key file of a service account; without it the machine's own account.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of a plug-in's kind; may be given several times."),
+    ] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Write, read and delete a small object first.")] = True,
     file: File = None,
 ) -> None:
     """Declare a store. Credentials are taken from this shell, once: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and
-    AWS_SESSION_TOKEN) for s3, AZURE_STORAGE_ACCOUNT_KEY for azure."""
+    AWS_SESSION_TOKEN) for s3, AZURE_STORAGE_ACCOUNT_KEY for azure; those of a plug-in's kind from the variables that it names."""
     from pydantic import ValidationError
 
-    from tenuto.kernel.storage.definitions import DEFINITIONS
+    from tenuto.kernel.plugins import PluginError
+    from tenuto.kernel.storage.definitions import DEFINITIONS, kind_of
     from tenuto.kernel.storage.stores import is_store_name
     from tenuto.schemas.config.storage import SHARED_STORE
 
@@ -67,13 +78,19 @@ def create(
     known = _declared(place)
     if name in known:
         raise CliError(f"There is a store {name} at {known[name].url}; `tenuto store rm {name}` takes it away.")
-    wanted = {"path": path, "bucket": bucket, "container": container, "account": account, "prefix": prefix}
-    given = {key: value for key, value in {**wanted, "endpoint": endpoint, "region": region}.items() if value is not None}
-    secrets = _credentials(kind, service_account_file)
     try:
-        [definition] = DEFINITIONS.validate_python({name: {"type": kind, **given, **secrets}}).values()
+        variables = kind_of(kind).variables
+    except PluginError as error:
+        raise CliError(f"--type: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    wanted = {"path": path, "bucket": bucket, "container": container, "account": account, "prefix": prefix}
+    wanted |= {"endpoint": endpoint, "region": region, _KEY_FILE: _content(service_account_file)}
+    given = {key: value for key, value in wanted.items() if value is not None}
+    more = _assigned(settings or [], given, variables)
+    secrets = {field: value for field, variable in variables.items() if (value := os.environ.get(variable))}
+    try:
+        [definition] = DEFINITIONS.validate_python({name: {"type": kind, **given, **more, **secrets}}).values()
     except ValidationError as error:
-        raise CliError(_words(error, kind)) from None
+        raise CliError(_words(error, kind, variables)) from None
     if test:
         _test(definition)
     _declare(place, {**known, name: definition})
@@ -150,29 +167,42 @@ def _declare(file: Path, definitions: dict[str, StoreDefinition]) -> None:
         raise CliError(f"{file} cannot be written: {error.strerror}.") from error
 
 
-def _credentials(kind: str, service_account_file: Path | None) -> dict[str, Any]:
-    if kind == "gcs" and service_account_file is not None:
-        try:
-            return {"service_account_key": service_account_file.read_text()}
-        except OSError as error:
-            raise CliError(f"{service_account_file} cannot be read: {error.strerror}.") from error
-    fields = {"s3": ("access_key", "secret_key", "session_token"), "azure": ("account_key",)}.get(kind, ())
-    return {field: value for field in fields if (value := os.environ.get(_VARIABLES[field]))}
+def _content(file: Path | None) -> str | None:
+    try:
+        return None if file is None else file.read_text()
+    except OSError as error:
+        raise CliError(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _words(error: Any, kind: str) -> str:
+def _assigned(settings: Sequence[str], given: Container[str], variables: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in settings:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise CliError(f"--set: {key!r} has no value; write --set KEY=VALUE.")
+        if key in variables:
+            raise CliError(
+                f"--set {key}: it is a credential, and others see the words of a command; set {variables[key]} instead."
+            )
+        if key in given or key in found or key == "type":
+            raise CliError(f"--set {key}: it is given twice.")
+        found[key] = value
+    return found
+
+
+def _words(error: Any, kind: str, variables: Mapping[str, str]) -> str:
     """Never with a value, which may be a secret."""
     wrong = error.errors(include_url=False, include_input=False)[0]
     field = str(wrong["loc"][-1])
-    if field in _VARIABLES and wrong["type"] == "missing":
-        return f"{_VARIABLES[field]} is not set in this shell: a store of type {kind} is entered with it."
-    option = field.replace("_", "-")
+    if field in variables and wrong["type"] == "missing":
+        return f"{variables[field]} is not set in this shell: a store of type {kind} is entered with it."
+    option = f"--{_OPTIONS[field]}" if field in _OPTIONS else f"--set {field}"
     if wrong["type"] == "missing":
-        return f"--{option} is needed for a store of type {kind}."
+        return f"{option} is needed for a store of type {kind}."
     if wrong["type"] == "extra_forbidden":
-        return f"--{option} is not for a store of type {kind}."
+        return f"{option} is not for a store of type {kind}."
     message = wrong["msg"].removeprefix("Value error, ")
-    return f"--{option}: {message[:1].lower()}{message[1:]}."
+    return f"{variables.get(field, option)}: {message[:1].lower()}{message[1:]}."
 
 
 def _test(definition: StoreDefinition) -> None:

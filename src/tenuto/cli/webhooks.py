@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -13,6 +12,7 @@ import typer
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.say import say
+from tenuto.cli.webhook_targets import asked, target_of
 
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Small letters, digits, `_`, `.` and `-`; a letter first.")]
@@ -25,21 +25,15 @@ FORMS = (
     "notice, notice:LEVEL,LEVEL, wait:SECONDS, event:TYPE,TYPE"
 )
 
-OPTIONS = {
-    "http": {"url"},
-    "slack": {"channel", "api_url"},
-    "pagerduty": {"api_url"},
-    "email": {"host", "port", "security", "username", "sender", "recipient"},
-    "apprise": set[str](),
-}
-"""Options of `create` that are for one kind of target."""
-
 
 @app.command()
 def create(
     context: typer.Context,
     name: Name,
-    to: Annotated[Literal["http", "slack", "pagerduty", "email", "apprise"], typer.Option(help="Kind of target.")],
+    to: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="http, slack, pagerduty, email, apprise, or a kind of a plug-in."),
+    ],
     on: Annotated[list[str], typer.Option(help=f"What triggers a notice, several times if need be: {FORMS}.")],
     url: Annotated[str | None, typer.Option(help="http: the receiver's address.")] = None,
     host: Annotated[str | None, typer.Option(help="email: the server that takes mail (SMTP).")] = None,
@@ -52,6 +46,13 @@ def create(
     recipient: Annotated[list[str] | None, typer.Option(help="email: address that mails go to; may be repeated.")] = None,
     channel: Annotated[str | None, typer.Option(help="slack: id of the channel that a bot posts to.")] = None,
     api_url: Annotated[str | None, typer.Option(help="pagerduty, slack with a bot: another address of their API.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A plug-in's kind: a setting; may be repeated.")
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="A plug-in's kind: a secret setting, to be asked for; may be repeated."),
+    ] = None,
     own_secret: Annotated[bool, typer.Option("--own-secret", help="http: ask for the secret, and make none.")] = False,
     experiment: Annotated[list[int] | None, typer.Option(min=1, help="Only of these experiments.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="Only of these users' experiments.")] = None,
@@ -73,7 +74,7 @@ def create(
     }  # fmt: skip
     body = {
         "name": name,
-        "target": _target(to, options, own_secret),
+        "target": target_of(to, options, own_secret, settings or [], ask or []),
         "triggers": [_trigger(text) for text in on],
         "filters": {"experiments": experiment or [], "users": user or [], "workspaces": workspace or [], "labels": label or []},
         "group_seconds": group,
@@ -86,47 +87,6 @@ def create(
     say(f"Webhook {name} sends notices to {made['kind']} at {made['place']}; `tenuto webhook test {name}` tries it.")
     if made["secret"] and not own_secret:
         say(f"Its receiver checks messages with this secret, which is shown this once: {made['secret']}")
-
-
-def _target(kind: str, options: dict[str, Any], own_secret: bool) -> dict[str, Any]:
-    """`options`: those of one kind only; None where not given. Raises CliError."""
-    given = {name for name, value in options.items() if value}
-    wrong = sorted(given - OPTIONS[kind])
-    if wrong:
-        raise CliError(f"--{wrong[0].replace('_', '-')} is not for a target of kind {kind}: what {kind} needs is asked for.")
-    target = {"kind": kind} | {name: options[name] for name in sorted(given & {"api_url", "channel", "url", "host", "port"})}
-    if kind == "http":
-        if options["url"] is None:
-            raise CliError("--url is needed: the address of the receiver.")
-        return target | ({"secret": _asked("Secret (whsec_...)")} if own_secret else {})
-    if kind == "pagerduty":
-        return target | {"routing_key": _asked("Integration key of the PagerDuty service")}
-    if kind == "apprise":
-        return target | {"url": _asked("Address as apprise has it (discord://..., tgram://..., msteams://...)")}
-    if kind == "email":
-        return target | _mail(options)
-    if options["channel"] is not None:
-        return target | {"token": _asked("Token of the Slack bot (xoxb-...)")}
-    return target | {"url": _asked("Address of the Slack incoming webhook")}
-
-
-def _mail(options: dict[str, Any]) -> dict[str, Any]:
-    for needed in ("host", "sender", "recipient"):
-        if not options[needed]:
-            raise CliError(f"--{needed} is needed: a server, a sender and at least one recipient.")
-    found = {"sender": options["sender"], "recipients": options["recipient"], "security": options["security"] or "starttls"}
-    if options["port"] is None:
-        found["port"] = {"starttls": 587, "tls": 465, "none": 25}[found["security"]]
-    if options["username"] is not None:
-        found |= {"username": options["username"], "password": _asked(f"Password of {options['username']}")}
-    return found
-
-
-def _asked(what: str) -> str:
-    value = str(typer.prompt(what, hide_input=True)) if sys.stdin.isatty() else sys.stdin.read().strip()
-    if not value:
-        raise CliError(f"There was nothing on standard input, which should have this: {what}.")
-    return value
 
 
 def _trigger(text: str) -> dict[str, Any]:
@@ -335,7 +295,7 @@ def rotate(
     ] = 24.0,
 ) -> None:
     """Sign messages with a new secret, and for some time with the old one as well, so that none is refused meanwhile."""
-    secret = _asked("Secret (whsec_...)") if own_secret else None
+    secret = asked("Secret (whsec_...)") if own_secret else None
     made = client(context).post(f"/webhooks/{name}/rotate", {"secret": secret, "keep_old_hours": keep_old_hours})
     say(f"Messages of webhook {name} are signed with a new secret; the old one is good for {keep_old_hours:g} hours more.")
     if not own_secret:

@@ -59,9 +59,11 @@ class NotInstalled(ImportError):
 
 
 def needed(module: str) -> Any:
-    """The module of one of EXTRAS. Raises NotInstalled if it, or something that it needs itself, cannot be imported."""
+    """The module, which another package may bring if none of EXTRAS does. Raises NotInstalled if it, or something that it needs
+    itself, cannot be imported."""
     try:
         return import_module(module)
     except ImportError as error:
-        extra = next(extra for package, extra in EXTRAS.items() if f"{module}.".startswith(f"{package}."))
-        raise NotInstalled(f"{module} cannot be imported ({error}); install it: pip install 'tenuto[{extra}]'") from error
+        extra = next((extra for package, extra in EXTRAS.items() if f"{module}.".startswith(f"{package}.")), "")
+        how = f": pip install 'tenuto[{extra}]'" if extra else " in this Python"
+        raise NotInstalled(f"{module} cannot be imported ({error}); install it{how}") from error

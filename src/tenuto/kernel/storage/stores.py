@@ -15,7 +15,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tenuto.kernel.private_files import write_private
-from tenuto.kernel.storage.definitions import DEFINITIONS, DirectoryDefinition, StoreDefinition
+from tenuto.kernel.storage.definitions import DEFINITIONS, StoreDefinition
+from tenuto.kernel.storage.kinds.directory import DirectoryDefinition
 from tenuto.kernel.storage.opening import open_store
 from tenuto.kernel.storage.store import Store, StoreError
 from tenuto.schemas.assignments import Assignment

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tenuto.kernel.account import Account, hand_over
 from tenuto.kernel.storage import beneath
-from tenuto.kernel.storage.definitions import DirectoryDefinition
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Assignment
@@ -36,9 +35,10 @@ def checkpoint_binds(stores: Stores, assignment: Assignment, account: Account | 
     binds = []
     for (name, trial_id), writable in wanted.items():
         definition = definitions.get(name)
-        if not isinstance(definition, DirectoryDefinition):
+        root = None if definition is None else definition.directory
+        if root is None:
             continue
-        root, parts = Path(definition.path), (str(experiment_of(trial_id)), trial_id)
+        parts = (str(experiment_of(trial_id)), trial_id)
         if writable:
             _make(root, parts)
             if account is not None:

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from tenuto.kernel import plugins
 from tenuto.kernel.plugins import OWN
-from tenuto.version import __version__
 from tenuto.workers.agent.runtimes.docker import boot
 
 LIBRARIES = (
@@ -34,11 +33,13 @@ LIBRARIES = (
 FRAMEWORKS = frozenset({"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "setuptools", "triton"})
 """Never brought along, although libraries ask for them: those are the image's own."""
 PLUGINS = ("tenuto.frameworks", "tenuto.stores")
-"""Groups of plug-ins that workers use."""
+"""Groups whose plug-ins workers use: the packages that declare them are brought along, too."""
 EACH_PYTHON = "tenuto.workers.agent.runtimes.docker.sitecustomize"
 """Module that each Python in a container imports at its start."""
 LEFT_OUT = frozenset({"services", "cli", "embedded"})
 """Parts of our package that no training process imports."""
+METADATA = ("METADATA", "entry_points.txt")
+"""Files of our package's metadata that containers need to find what it declares."""
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?$")
 _LEAST = re.compile(r"(?:>=|~=|==)\s*([0-9][0-9A-Za-z.]*)")
 
@@ -65,10 +66,9 @@ def build(directory: Path) -> Path:
     root = _own_package()
     for source, below in _own_files(root):
         _copy(source, partial / "own" / "tenuto" / below)
-    metadata = partial / "own" / f"{OWN}-{__version__}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {__version__}\n")
-    (metadata / "entry_points.txt").write_text(_declared())
+    for name, text in _metadata().items():
+        (partial / "own" / name).parent.mkdir(exist_ok=True)
+        (partial / "own" / name).write_text(text)
     _copy(_source_of(EACH_PYTHON), partial / "own" / "sitecustomize.py")
     _copy(Path(boot.__file__), partial / "boot.py")
     (partial / "needed.json").write_text(json.dumps(needed))
@@ -119,14 +119,6 @@ def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, st
     return found, {name: least.get(name, "") for name in sorted(found) if name not in optional}
 
 
-def _declared() -> str:
-    """The plug-ins that this package declares, as an installed package has them written."""
-    lines = []
-    for group in plugins.GROUPS:
-        lines += [f"[{group}]", *(f"{one.name} = {one.entry.value}" for one in plugins.declared(group) if one.own)]
-    return "\n".join(lines) + "\n"
-
-
 def _note_least(requirement: str, least: dict[str, str]) -> str | None:
     """Name of a required distribution; None if only an extra requires it. Notes the least version."""
     parts = _REQUIREMENT.match(requirement)
@@ -141,6 +133,13 @@ def _note_least(requirement: str, least: dict[str, str]) -> str | None:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _metadata() -> dict[str, str]:
+    """Our package's metadata as far as containers need it, by path beside the package."""
+    own = importlib.metadata.distribution(OWN)
+    found = {name: own.read_text(name) for name in METADATA}
+    return {f"{OWN}-{own.version}.dist-info/{name}": text for name, text in found.items() if text is not None}
 
 
 def _own_files(root: Path) -> Iterator[tuple[Path, Path]]:
@@ -161,9 +160,9 @@ def _digest() -> str:
         if source.suffix != ".pyc":
             state = source.stat()
             digest.update(f"{below} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update("".join(_metadata().values()).encode())
     for name, item in sorted(_closure()[0].items()):
         digest.update(f"{name} {item.version}\n".encode())
-    digest.update(_declared().encode())
     return digest.hexdigest()[:16]
 
 

@@ -19,7 +19,7 @@ from tenuto.services.gateway.notices.adapters.addresses import AddressRefused, G
 from tenuto.services.gateway.notices.adapters.guarded_http import Lookup
 from tenuto.services.gateway.notices.adapters.messages import Message, in_words
 from tenuto.services.gateway.notices.adapters.targets import target
-from tenuto.services.gateway.notices.adapters.targets.target import Delivered, NotEver, NotNow
+from tenuto.services.gateway.notices.adapters.targets.target import Delivered, Means, NotEver, NotNow, TargetPlugin
 
 SUBJECT_CHARACTERS_MAX = 200
 BODY_CHARACTERS_MAX = 200_000
@@ -144,3 +144,15 @@ def _by_code(codes: Iterable[int], what: str) -> NotNow | NotEver:
     known = sorted(set(codes))
     text = f"SMTP {', '.join(map(str, known))}: it {what}"
     return NotEver(text) if known and all(500 <= code < 600 for code in known) else NotNow(text)
+
+
+def _open(settings: MailTarget, means: Means) -> Mail:
+    return Mail(settings, means.guard)
+
+
+def _shown(settings: MailTarget) -> str:
+    others = len(settings.recipients) - 1
+    return f"{settings.recipients[0]}{f' and {others} more' if others else ''} by {settings.host}"
+
+
+PLUGIN = TargetPlugin(MailTarget, _open, _shown)

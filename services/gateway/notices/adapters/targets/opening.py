@@ -5,17 +5,21 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterable, Sequence
-from urllib.parse import urlsplit
+from typing import Any
 
 from pydantic import Field, ValidationError
 
+from tenuto.kernel import plugins
+from tenuto.kernel.plugins import PluginError
 from tenuto.kernel.secrets import Secrets
 from tenuto.schemas.base import Model
-from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, SlackTarget
+from tenuto.schemas.webhooks import PluginTarget
 from tenuto.schemas.webhooks import Target as TargetSettings
 from tenuto.services.gateway.notices.adapters.addresses import Guard, Network
-from tenuto.services.gateway.notices.adapters.targets.target import NotEver, Target
+from tenuto.services.gateway.notices.adapters.targets.target import Means, NotEver, Target, TargetPlugin
 
+GROUP = "tenuto.notice_targets"
+PLACE_CHARACTERS_MAX = 256
 OWNER = ":webhook"
 """Of its secrets; users' names begin with a letter."""
 SECRET_BYTES = 32
@@ -34,32 +38,45 @@ class Sealed(Model):
     target: TargetSettings
     old_secrets: tuple[OldSecret, ...] = Field(default=(), max_length=10)
 
-    def signing(self, now_us: int) -> list[str]:
-        """Secrets to sign with, the newest first."""
-        assert isinstance(self.target, HttpTarget)
-        assert self.target.secret is not None
-        return [self.target.secret, *(old.secret for old in self.old_secrets if now_us < old.until_us)]
+    def old(self, now_us: int) -> list[str]:
+        """Earlier secrets that are still valid, the newest first."""
+        return [old.secret for old in self.old_secrets if now_us < old.until_us]
 
 
 def new_secret() -> str:
     return f"whsec_{base64.b64encode(os.urandom(SECRET_BYTES)).decode()}"
 
 
+class BadSettings(ValueError):
+    """What is given for a target of another package is not what it needs. `str(error)` shows no value, which may be secret."""
+
+
+def plugin_of(kind: str) -> TargetPlugin:
+    """Raises PluginError."""
+    found = plugins.load(GROUP, kind)
+    if not isinstance(found, TargetPlugin):
+        raise PluginError(f"{kind} of {GROUP} is a {type(found).__name__}; it must be a TargetPlugin (docs/plug-ins.md).")
+    return found
+
+
 def shown(target: TargetSettings) -> str:
-    """What people may see of the target: an address may be as secret as a password."""
-    if isinstance(target, SlackTarget):
-        return f"channel {target.channel}" if target.token is not None else _host(target.url or "")
-    if isinstance(target, MailTarget):
-        others = len(target.recipients) - 1
-        return f"{target.recipients[0]}{f' and {others} more' if others else ''} by {target.host}"[:256]
-    if isinstance(target, AppriseTarget):
-        return target.url.partition("://")[0]
-    return _host(target.api_url if isinstance(target, PagerDutyTarget) else target.url)
+    """Place of the target, as people may see it. Raises PluginError, BadSettings."""
+    plugin = plugin_of(target.kind)
+    return plugin.shown(_settings(plugin, target))[:PLACE_CHARACTERS_MAX]
 
 
-def _host(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"[:256]
+def _settings(plugin: TargetPlugin, target: TargetSettings) -> Any:
+    """Raises BadSettings."""
+    if not isinstance(target, PluginTarget):
+        return target
+    try:
+        return plugin.settings.model_validate({**target.settings, **target.secrets})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in wrong["loc"]) or "settings"
+        raise BadSettings(
+            f"target.{field}: {wrong['msg'].removeprefix('Value error, ')} (a target of kind {target.kind})"
+        ) from None
 
 
 class Vault:
@@ -93,29 +110,14 @@ class Vault:
 
 
 def open_target(sealed: Sealed, allowed: Sequence[Network]) -> Target:
-    """Raises NotEver where a library is missing. What a target needs is imported when the first of its kind is opened."""
-    target, guard = sealed.target, Guard(allowed)
+    """Raises NotEver where a package is missing or wants other settings. What a target needs is imported when the first of its
+    kind is opened."""
     try:
-        if isinstance(target, HttpTarget):
-            from tenuto.services.gateway.notices.adapters.targets.signed_http import SignedHttp
-
-            return SignedHttp(target.url, sealed.signing, guard)
-        if isinstance(target, SlackTarget):
-            from tenuto.services.gateway.notices.adapters.targets.slack import SlackBot, SlackWebhook
-
-            if target.token is not None:
-                return SlackBot(target.token, target.channel or "", target.api_url, guard)
-            return SlackWebhook(target.url or "", guard)
-        if isinstance(target, MailTarget):
-            from tenuto.services.gateway.notices.adapters.targets.mail import Mail
-
-            return Mail(target, guard)
-        if isinstance(target, AppriseTarget):
-            from tenuto.services.gateway.notices.adapters.targets.other import Other
-
-            return Other(target.url, allowed)
-        from tenuto.services.gateway.notices.adapters.targets.pager import PagerDuty
-
-        return PagerDuty(target.routing_key, target.api_url, guard)
+        plugin = plugin_of(sealed.target.kind)
+        return plugin.open(_settings(plugin, sealed.target), Means(Guard(allowed), allowed, sealed.old))
+    except PluginError as error:
+        raise NotEver(str(error)) from None
+    except BadSettings as error:
+        raise NotEver(str(error)) from None
     except ImportError as error:
         raise NotEver(f"the gateway lacks a library for it ({error.name})") from None

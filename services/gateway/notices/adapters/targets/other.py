@@ -14,10 +14,11 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 
+from tenuto.schemas.webhooks import AppriseTarget
 from tenuto.services.gateway.notices.adapters.addresses import Network
 from tenuto.services.gateway.notices.adapters.messages import Message, in_words
 from tenuto.services.gateway.notices.adapters.targets import target
-from tenuto.services.gateway.notices.adapters.targets.target import Delivered, NotEver, NotNow
+from tenuto.services.gateway.notices.adapters.targets.target import Delivered, Means, NotEver, NotNow, TargetPlugin
 
 PROCESSES_MAX = 16
 """Of all webhooks, at once: each has some 60 MB for a second or two. Others wait for their turn."""
@@ -102,3 +103,10 @@ async def _exchange(process: Process, order: bytes) -> bytes:
     said = await process.stdout.read(ANSWER_BYTES_MAX)
     await process.wait()
     return said
+
+
+def _open(settings: AppriseTarget, means: Means) -> Other:
+    return Other(settings.url, means.allowed)
+
+
+PLUGIN = TargetPlugin(AppriseTarget, _open, lambda settings: settings.url.partition("://")[0])

@@ -17,14 +17,18 @@ import httpx2
 from pagerduty import EventsApiV2Client
 from pagerduty.errors import Error as PagerDutyError
 
+from tenuto.schemas.webhooks import PagerDutyTarget
 from tenuto.services.gateway.notices.adapters.addresses import AddressRefused, Guard
 from tenuto.services.gateway.notices.adapters.guarded_http import USER_AGENT
 from tenuto.services.gateway.notices.adapters.messages import Message, Told, iso_time
 from tenuto.services.gateway.notices.adapters.targets.target import (
     ATTEMPT_SECONDS_MAX,
     Delivered,
+    Means,
     NotEver,
     NotNow,
+    TargetPlugin,
+    host_of,
     judged,
     retry_after,
 )
@@ -134,3 +138,10 @@ def _tell(client: EventsApiV2Client, last: Told, worst: Told) -> None:
         custom_details={name: value for name, value in details.items() if value},
         links=[{"href": last.link, "text": last.subject}],
     )
+
+
+def _open(target: PagerDutyTarget, means: Means) -> PagerDuty:
+    return PagerDuty(target.routing_key, target.api_url, means.guard)
+
+
+PLUGIN = TargetPlugin(PagerDutyTarget, _open, lambda target: host_of(target.api_url), recovers=True)

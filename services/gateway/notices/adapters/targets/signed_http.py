@@ -11,10 +11,19 @@ from datetime import UTC, datetime
 import aiohttp
 from standardwebhooks import Webhook
 
+from tenuto.schemas.webhooks import HttpTarget
 from tenuto.services.gateway.notices.adapters.addresses import Guard
 from tenuto.services.gateway.notices.adapters.guarded_http import Channel, failure
 from tenuto.services.gateway.notices.adapters.messages import Message, as_data
-from tenuto.services.gateway.notices.adapters.targets.target import ANSWER_BYTES_MAX, Delivered, judged, retry_after
+from tenuto.services.gateway.notices.adapters.targets.target import (
+    ANSWER_BYTES_MAX,
+    Delivered,
+    Means,
+    TargetPlugin,
+    host_of,
+    judged,
+    retry_after,
+)
 
 
 class SignedHttp:
@@ -50,3 +59,12 @@ class SignedHttp:
 
     async def close(self) -> None:
         await self._http.close()
+
+
+def _open(target: HttpTarget, means: Means) -> SignedHttp:
+    assert target.secret is not None
+    secret = target.secret
+    return SignedHttp(target.url, lambda now_us: [secret, *means.old_secrets(now_us)], means.guard)
+
+
+PLUGIN = TargetPlugin(HttpTarget, _open, lambda target: host_of(target.url))

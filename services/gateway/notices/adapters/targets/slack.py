@@ -13,6 +13,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from tenuto.schemas.webhooks import SlackTarget
 from tenuto.services.gateway.notices.adapters.addresses import Guard
 from tenuto.services.gateway.notices.adapters.guarded_http import Channel, failure
 from tenuto.services.gateway.notices.adapters.messages import Message
@@ -21,8 +22,11 @@ from tenuto.services.gateway.notices.adapters.targets.target import (
     ANSWER_CHARACTERS_MAX,
     ATTEMPT_SECONDS_MAX,
     Delivered,
+    Means,
     NotEver,
     NotNow,
+    TargetPlugin,
+    host_of,
     judged,
     retry_after,
 )
@@ -125,3 +129,16 @@ def _header(headers: Mapping[str, Any]) -> str | None:
         if name.lower() == "retry-after":
             return str(value[0] if isinstance(value, list) else value)
     return None
+
+
+def _open(target: SlackTarget, means: Means) -> SlackBot | SlackWebhook:
+    if target.token is not None:
+        return SlackBot(target.token, target.channel or "", target.api_url, means.guard)
+    return SlackWebhook(target.url or "", means.guard)
+
+
+def _shown(target: SlackTarget) -> str:
+    return f"channel {target.channel}" if target.token is not None else host_of(target.url or "")
+
+
+PLUGIN = TargetPlugin(SlackTarget, _open, _shown)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+from tenuto.schemas.base import Model
+from tenuto.services.gateway.notices.adapters.addresses import Guard, Network
 from tenuto.services.gateway.notices.adapters.messages import Message
 
 ATTEMPT_SECONDS_MAX = 15.0
@@ -38,6 +42,18 @@ class NotEver(Exception):
         self.answer = answer
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a target is opened with, beside its settings."""
+
+    guard: Guard
+    """Judges each address that is connected to: `guarded_http.Channel(guard)` is an HTTP client that asks it."""
+    allowed: Sequence[Network]
+    """Networks that are not public and may be reached all the same, as the operator set."""
+    old_secrets: Callable[[int], Sequence[str]]
+    """(now, in microseconds) -> earlier secrets that messages are still signed with, the newest first."""
+
+
 class Target(Protocol):
     async def send(self, message: Message) -> Delivered:
         """Sends it once, in ATTEMPT_SECONDS_MAX, to no address that the guard refuses, and follows no redirect. Raises NotNow and
@@ -45,6 +61,26 @@ class Target(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TargetPlugin:
+    """What a plug-in of `tenuto.notice_targets` declares."""
+
+    settings: type[Model]
+    """What users give for it; the settings and secrets of another package's are its fields alike."""
+    open: Callable[[Any, Means], Target]
+    """(settings, means) -> the target. Connects to nothing."""
+    shown: Callable[[Any], str]
+    """Place that people may see, on record too: an address may be as secret as a password."""
+    recovers: bool = False
+    """True: unless users say otherwise, it is told when what there was a notice about is well again."""
+
+
+def host_of(url: str) -> str:
+    """Part of an address that may be shown."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def retry_after(value: str | None, now_seconds: float) -> float | None:
