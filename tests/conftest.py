@@ -22,6 +22,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tests.support import litter, real_parts, running_order
 from tests.support.docker_daemon import Daemon, daemon
+from tests.support.example_plugins import example_plugins as example_plugins
 from tests.support.kubernetes_real import RealKubernetes, real_kubernetes
 from tests.support.s3_server import S3Server
 

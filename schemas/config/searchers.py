@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag, model_validator
+from pydantic_core import CoreSchema
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.length import Length
@@ -241,7 +243,17 @@ class CustomSearcher(_Many):
     """Settings for your class, which reads them as `self.search.settings`."""
 
 
-Searcher = Annotated[
+class PluginSearcher(_Many):
+    """A method of another package, which `tenuto plugin ls` lists. `settings` may be left out where the package is installed in
+    the cluster; the record always has them."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", json_schema_extra=lambda schema: _other_than_own(schema))
+    """Name of the method, as its package declares it."""
+    settings: dict[str, Any]
+    """Settings of the method, which the package explains. What is left out is written down at submission."""
+
+
+OwnSearcher = Annotated[
     SingleSearcher
     | RandomSearcher
     | SobolSearcher
@@ -258,4 +270,48 @@ Searcher = Annotated[
     | Nsga2Searcher
     | CustomSearcher,
     Field(discriminator="name"),
+]
+
+OWN_NAMES: frozenset[str] = frozenset(
+    get_args(kind.model_fields["name"].annotation)[0] for kind in get_args(get_args(OwnSearcher)[0])
+)
+"""Names of the methods whose settings are in this module."""
+
+
+def _other_than_own(schema: dict[str, Any]) -> None:
+    schema["not"] = {"enum": sorted(OWN_NAMES)}
+
+
+class _ByName:
+    """Tells a method of another package from Tenuto's own: by its name, and by the `settings` without which a name that is not
+    known is a wrong one. A class, because what pydantic prints of it is part of the shape of snapshots, and a function is printed
+    with its address."""
+
+    __name__ = "by_name"
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, Mapping):
+            return "plugin" if isinstance(value, PluginSearcher) else "own"
+        name = value.get("name")
+        return "plugin" if isinstance(name, str) and name not in OWN_NAMES and "settings" in value else "own"
+
+    def __repr__(self) -> str:
+        return "by name"
+
+
+class _OneList:
+    """In the JSON Schema all methods are in one list, as editors and generators of clients expect."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        own, plugin = handler(core_schema)["oneOf"]
+        return {**own, "oneOf": [*own["oneOf"], plugin]}
+
+    def __repr__(self) -> str:
+        return "in one list"
+
+
+Searcher = Annotated[
+    Annotated[OwnSearcher, Tag("own")] | Annotated[PluginSearcher, Tag("plugin")],
+    Discriminator(_ByName()),
+    _OneList(),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from tenuto.schemas.config.searchers import GridSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.sentences.ends import RulesLost
 from tenuto.services.searcher.evolve.places import vacated
 from tenuto.services.searcher.methods.versions import PASSES_RUNGS
 from tenuto.services.searcher.state import (
@@ -75,6 +76,7 @@ def stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experim
         rungs=_left(experiment, trial),
         extensions=_without(experiment.extensions, trial.number),
         failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
+        ending=data.reason.numbers["error"] if data.reason.rule in RulesLost.RULES else experiment.ending,
     )
 
 

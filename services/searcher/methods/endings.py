@@ -15,6 +15,7 @@ from tenuto.schemas.sentences.ends import (
     InvalidHyperparameters,
     NothingReported,
     Outlived,
+    RulesLost,
     SearchOver,
 )
 from tenuto.services.searcher.methods.custom import ended
@@ -77,6 +78,15 @@ def canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
         trial_id=experiment.trial_id(trial.number),
         outcome="canceled",
         reason=Canceled(rung=at["rung"], length=at["length"]).reason(),
+    )
+
+
+def rules_lost(experiment: Experiment, trial: Trial, error: str) -> TrialStopped:
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(trial.number),
+        outcome="canceled",
+        reason=RulesLost(error=error).reason(),
     )
 
 

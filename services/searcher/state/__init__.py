@@ -9,11 +9,13 @@ from immutables import Map
 
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
-from tenuto.schemas.config import Nsga2Searcher, Searcher
+from tenuto.schemas.config import Nsga2Searcher, PluginSearcher, Searcher
 from tenuto.schemas.config.length import Unit
 from tenuto.schemas.config.rungs import Bracket
+from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
+from tenuto.schemas.sentences.search import PLUGIN
 from tenuto.services.searcher.state.asked import Asked
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
@@ -148,6 +150,8 @@ class Experiment:
     """The largest trials_max and concurrent_trials_max there ever were: what runs already is not stopped by a lower one."""
     rule_version: int = 0
     """0 until ExperimentStarted says by which rules it is searched."""
+    plugin: PluginMethod | None = None
+    """Package and plan of its method, as ExperimentStarted says; None for one of Tenuto's own."""
     trials: Map[int, Trial] = Map()  # noqa: RUF009 (a persistent map cannot be changed by its sharers)
     requested: int = 0
     active: int = 0
@@ -173,13 +177,19 @@ class Experiment:
     extensions: tuple[tuple[int, Asked], ...] = ()
     """custom: by trial number, trials that are to go on and wait for a free place."""
     ending: str | None = None
-    """custom: set when the class ended the search; the error, or nothing where it is complete."""
+    """Set when the search is ended from outside the method's rules; the error, or nothing where it is complete. custom: by the
+    class. A method of another package: its rules are lost."""
     silent: bool = False
     """single: the trial's script ended by itself, and had never called the API."""
 
     @property
     def metric(self) -> str:
         return self.settings.metric
+
+    @property
+    def rules(self) -> str:
+        """First word of the names of the method's rules."""
+        return PLUGIN if isinstance(self.settings, PluginSearcher) else self.settings.name
 
     @property
     def unit(self) -> Unit:
