@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.rungs import Bracket
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.events.registry import EventData, Reason, event
 
 

@@ -7,7 +7,7 @@ and so decides nothing.
 from __future__ import annotations
 
 from tenuto.schemas.base import JsonScalar
-from tenuto.schemas.config.searchers import PluginSearcher, SingleSearcher
+from tenuto.schemas.config.searchers import PluginSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import (
@@ -254,8 +254,7 @@ class _Decision:
 
 
 def _seed_of(experiment: Experiment, number: int) -> int:
-    settings = experiment.settings
-    pinned = settings.trial_seed if isinstance(settings, SingleSearcher) else None
+    pinned = getattr(experiment.settings, "trial_seed", None)
     return trial_seed(experiment.seed, number) if pinned is None else pinned
 
 

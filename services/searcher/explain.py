@@ -6,21 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tenuto.schemas.config import (
-    AdaptiveAshaSearcher,
-    AshaSearcher,
-    BohbSearcher,
-    ExperimentConfig,
-    PbtSearcher,
-    PluginSearcher,
-)
+from tenuto.schemas.config import ExperimentConfig, PluginSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentFailed, ExperimentStarted, TrialStopped
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.sentences.ends import RulesLost
 from tenuto.services.searcher.methods import UnknownRules, method_for
-from tenuto.services.searcher.methods.pbt import Pbt
 
 
 @dataclass(frozen=True)
@@ -63,13 +55,9 @@ def preview(config: ExperimentConfig) -> Preview:
         for rung, length in enumerate(bracket.lengths):
             plans.append(RungPlan(index, rung, length, trials, trials * (length - before)))
             before = length
-            if isinstance(settings, PbtSearcher):
-                continue  # who is replaced is replaced by a copy: the population stays as large
             trials = max(1, trials // getattr(settings, "divisor", 1))
     trials = sum(bracket.trials for bracket in method.brackets)
-    if isinstance(method, Pbt):
-        trials += method.replaced * (len(method.brackets[0].lengths) - 1)
-    exact = not isinstance(settings, (AshaSearcher, AdaptiveAshaSearcher, BohbSearcher, PluginSearcher))
+    trials += method.replaced * (len(method.brackets[0].lengths) - 1)
     return Preview(
         method=settings.name,
         unit=settings.max_length.unit,
@@ -78,7 +66,7 @@ def preview(config: ExperimentConfig) -> Preview:
         rungs=tuple(plans),
         cost=sum(plan.cost for plan in plans),
         full_cost=trials * settings.max_length.value,
-        exact=exact or not any(len(bracket.lengths) > 1 for bracket in method.brackets),
+        exact=method.exact or not any(len(bracket.lengths) > 1 for bracket in method.brackets),
         problem=method.problem,
     )
 

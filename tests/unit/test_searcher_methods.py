@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.kernel import plugins
+from tenuto.schemas.config.brackets import Bracket, adaptive_brackets, hyperband_brackets
 from tenuto.schemas.config.constraints import holds, parse
-from tenuto.schemas.config.rungs import Bracket, adaptive_brackets, hyperband_brackets
 from tenuto.schemas.config.searchers import OWN_NAMES
 from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
 from tenuto.services.searcher.explain import preview

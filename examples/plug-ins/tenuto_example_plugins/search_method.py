@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.config.ranges import BITS, value_at
-from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.events.search import TrialExtended, TrialStopped
 from tenuto.services.searcher.methods.base import PluginRules, Proposal
 from tenuto.services.searcher.methods.reasons import completed, metric_value

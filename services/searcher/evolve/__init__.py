@@ -137,7 +137,7 @@ def _operations(experiment: Experiment, data: SearchOperationsRequested) -> Expe
 
 
 def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
-    custom = experiment.settings.name == "custom"
+    custom = experiment.settings.DECIDED_OUTSIDE
     index = 0 if custom else experiment.rung_of(data.bracket, data.target_length)
     memory = experiment.memory
     if experiment.remembers != "nothing":

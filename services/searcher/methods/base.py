@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import Hyperparameters, PluginSearcher, Searcher
-from tenuto.schemas.config.rungs import Bracket
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import PluginMethod, TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.ends import Worst
@@ -101,6 +101,16 @@ class Method(Protocol):
         """New trials are not proposed by these rules, but come from outside."""
         ...
 
+    @property
+    def exact(self) -> bool:
+        """True if as many trials come to each rung as the plan of the search says, whatever the order of arrival."""
+        ...
+
+    @property
+    def replaced(self) -> int:
+        """Number of trials that copies replace at each rung below the full length."""
+        ...
+
     def awaits(self, experiment: Experiment) -> bool:
         """True if a proposal or operation may still come from outside: then the search is not over although nothing runs."""
         ...
@@ -175,6 +185,14 @@ class Rules(Generic[T]):
     def asks_outside(self) -> bool:
         return False
 
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def replaced(self) -> int:
+        return 0
+
     def awaits(self, experiment: Experiment) -> bool:
         return self.asks_outside and experiment.wants_trials
 
@@ -243,6 +261,10 @@ class PluginRules(Rules[PluginSearcher], Generic[S]):
         """What `searcher.settings` says."""
         found: Any = self.SETTINGS.model_validate(self.settings.settings)
         return found  # type: ignore[no-any-return]
+
+    @property
+    def exact(self) -> bool:
+        return len(self.brackets[0].lengths) == 1
 
     @property
     def plugin(self) -> PluginMethod:

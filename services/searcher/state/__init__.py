@@ -9,9 +9,9 @@ from immutables import Map
 
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
-from tenuto.schemas.config import Nsga2Searcher, PluginSearcher, Searcher
+from tenuto.schemas.config import PluginSearcher, Searcher
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.config.length import Unit
-from tenuto.schemas.config.rungs import Bracket
 from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
@@ -258,10 +258,9 @@ class Experiment:
     def scores_of(self, metrics: dict[str, float]) -> tuple[float, ...] | None:
         """Of a search with several metrics: all of them signed, the searcher's own first; None where one is missing or not
         finite."""
-        if not isinstance(self.settings, Nsga2Searcher):
+        goals = self.settings.goals
+        if not goals:
             return None
-        goals = [(self.metric, self.settings.smaller_is_better)]
-        goals += [(goal.metric, goal.smaller_is_better) for goal in self.settings.objectives]
         values = [(metrics.get(name), smaller) for name, smaller in goals]
         scores = tuple((value if smaller else -value) + 0.0 for value, smaller in values if usable(value))
         return scores if len(scores) == len(goals) else None
@@ -333,7 +332,7 @@ def _check_experiment(experiment: Experiment) -> None:
             assert key not in rung.ended, f"{trial} waits, and its training has ended"
             waiting.add(trial.number)
     assert experiment.keeps_places or not (experiment.vacant or experiment.replacements), "a place is vacant where none is kept"
-    if experiment.settings.name == "custom":
+    if experiment.settings.DECIDED_OUTSIDE:
         paused = {trial.number for trial in trials if trial.status == "paused"}
         due = [number for number, _ in experiment.extensions]
         assert not waiting, "a trial of a custom search waits at a rung"
