@@ -16,7 +16,7 @@ from tenuto.cli.replay import verify
 from tenuto.kernel import plugins, search_methods
 from tenuto.kernel.plugins import Plugin
 from tenuto.kernel.replay import verify_decisions
-from tenuto.schemas.config import PluginSearcher
+from tenuto.schemas.config import PluginSearcher, Searcher
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.envelope import Event
@@ -204,3 +204,17 @@ def test_builtin_records_are_as_they_were() -> None:
     started = ExperimentStarted(experiment_id=1, method="asha", rule_version=6)
     assert json.loads(started.to_json()).keys() == {"experiment_id", "method", "rule_version"}
     assert from_json(submitted({"name": "random", "max_trials": 3}).config.searcher.to_json()).keys().isdisjoint({"settings"})
+
+
+def test_the_record_of_what_decides_is_read_for_ever() -> None:
+    line = (
+        b'{"experiment_id":1,"method":"median_stopping","rule_version":6,"plugin":{"package":"p","version":"1.0","rules":"1",'
+        b'"trials_max":4,"concurrent_trials_max":2,"brackets":[{"trials":4,"lengths":[2,4]}],"best_max":[4],'
+        b'"remembers":"nothing","replaces":true,"keeps_places":false}}'
+    )
+    assert ExperimentStarted.from_json(line).to_json() == line
+
+
+def test_snapshots_of_another_process_can_be_used() -> None:
+    """What pydantic prints of the settings' type is part of their shape."""
+    assert " at 0x" not in str(Searcher)
