@@ -19,14 +19,14 @@ def default_min(config: ExperimentConfig) -> int:
     if searcher.max_length.unit == "epochs" or not searcher.COMPARES_AT_RUNGS:
         return 1
     step = config.optimizations.aggregation_frequency
-    return max(step, min(STEPS_MIN * step, searcher.max_length.value // searcher.divisor))
+    return max(step, min(STEPS_MIN * step, searcher.max_length.value // getattr(searcher, "divisor", 1)))
 
 
 def with_shortest(config: ExperimentConfig, given: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration with its shortest rung written down, so that a later default changes nothing about it. What the user
     writes counts: with `max_rungs` in `given` (the searcher's settings as they came), rungs are what these say."""
     searcher = config.searcher
-    if not searcher.COMPARES_AT_RUNGS or searcher.min_rung_length is not None or "max_rungs" in given:
+    if not searcher.COMPARES_AT_RUNGS or getattr(searcher, "min_rung_length", None) is not None or "max_rungs" in given:
         return config
     return config.model_copy(update={"searcher": searcher.model_copy(update={"min_rung_length": default_min(config)})})
 
