@@ -103,9 +103,12 @@ class _ConfigPage:
         nested: list[str] = []
         for name in names:
             properties = self._definitions[name]["properties"]
-            kind = properties[tag]["const"]
+            kind = properties[tag].get("const")
             own = [row for row in rows[name] if row not in common and row[0] != tag]
-            self._part(f"{path}: {kind}", f"`{tag}: {kind}`. {_introduction(self._models[name])}".strip(), own)
+            if kind is None:  # of any name
+                self._part(path, _introduction(self._models[name]), rows[name])
+            else:
+                self._part(f"{path}: {kind}", f"`{tag}: {kind}`. {_introduction(self._models[name])}".strip(), own)
             for value in properties.values():
                 nested += [item for item in _references(value, self._definitions) if item not in (*self._done, *nested, *names)]
         self._done.update(nested)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -25,7 +25,7 @@ def _members(union: Any, tag: str) -> dict[str, type[BaseModel]]:
     return {get_args(model.model_fields[tag].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
 
-_SEARCHERS = _members(searchers.Searcher, "name")
+_SEARCHERS = _members(searchers.OwnSearcher, "name")
 _PATTERNS = {
     "account": "the name of a storage account: 3 to 24 small letters and digits",
     "bucket": "the name of a bucket: 3 to 63 small letters, digits, dots and hyphens",
@@ -40,6 +40,9 @@ _HYPERPARAMETERS: dict[str, type[BaseModel]] = {
     "log": hyperparameters.LogHyperparameter,
     "categorical": hyperparameters.CategoricalHyperparameter,
 }
+Location = tuple[int | str, ...]
+Place = tuple[str, type[BaseModel] | None, str]
+"""Path as the user wrote it, the model that holds its last part, and the last part."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,19 @@ class ConfigError(ValueError):
 
 def explain(error: ValidationError) -> list[Problem]:
     """pydantic's errors as problems in the user's words. A value with several errors (a union) is named once."""
+    return _explained(error, _resolve)
+
+
+def explain_settings(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The same of a search method's own settings. `model`: of these."""
+    return _explained(error, lambda location: _below(["searcher", "settings"], model, location))
+
+
+def _explained(error: ValidationError, resolve: Callable[[Location], Place]) -> list[Problem]:
     problems: dict[str, Problem] = {}
     listed: set[type[BaseModel] | None] = set()
     for item in error.errors(include_url=False):
-        path, model, field = _resolve(item["loc"])
+        path, model, field = resolve(item["loc"])
         if path in problems:
             continue
         kind = str(item["type"])
@@ -94,9 +106,8 @@ def explain(error: ValidationError) -> list[Problem]:
     return list(problems.values())
 
 
-def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None, str]:
-    """(path as the user wrote it, the model that holds its last part, the last part). pydantic's location also names the
-    chosen member of a union, which is not in the user's file."""
+def _resolve(location: Location) -> Place:
+    """pydantic's location also names the chosen member of a union, which is not in the user's file."""
     parts: list[str] = []
     model: type[BaseModel] | None = ExperimentConfig
     field = ""
@@ -107,6 +118,8 @@ def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | No
         field = str(step)
         parts.append(f"[{step}]" if isinstance(step, int) else field)
         if len(parts) == 1 and field == "searcher":
+            if next(steps, None) == "plugin":
+                return _below(parts, searchers.PluginSearcher, tuple(steps))
             tag = next(steps, None)
             model = _SEARCHERS.get(str(tag))
             rest = tuple(steps)
@@ -117,7 +130,7 @@ def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | No
     return _join(parts), model, field
 
 
-def _resolve_hyperparameter(parts: list[str], steps: Iterator[int | str]) -> tuple[str, type[BaseModel] | None, str]:
+def _resolve_hyperparameter(parts: list[str], steps: Iterator[int | str]) -> Place:
     for name in steps:
         if name == "[key]":
             break
@@ -130,9 +143,7 @@ def _resolve_hyperparameter(parts: list[str], steps: Iterator[int | str]) -> tup
     return _join(parts), None, parts[-1]
 
 
-def _below(
-    parts: list[str], model: type[BaseModel] | None, rest: tuple[int | str, ...]
-) -> tuple[str, type[BaseModel] | None, str]:
+def _below(parts: list[str], model: type[BaseModel] | None, rest: Location) -> Place:
     field, holder = "", model
     rest = tuple(step for at, step in enumerate(rest) if not (step in ("number", "range") and rest[at - 1] == "slots_per_trial"))
     for index, step in enumerate(rest):
@@ -164,12 +175,12 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if kind == "union_tag_not_found":
         return f"is required: one of {', '.join(sorted(_SEARCHERS))}"
     if kind == "union_tag_invalid":
-        known = _SEARCHERS if field == "searcher" else _HYPERPARAMETERS
-        what = "search method" if field == "searcher" else "type of hyperparameter"
-        if field == "searcher" and (instead := determined_fields.METHODS.get(str(context["tag"]))):
-            return f"there is no such {what}; write {instead}"
-        hint = _did_you_mean(str(context["tag"]), known)
-        return f"there is no such {what}; {hint}it must be one of {', '.join(sorted(known))}"
+        name = str(context["tag"])
+        return (
+            no_such_method(name, _SEARCHERS)
+            if field == "searcher"
+            else _none_of("type of hyperparameter", name, _HYPERPARAMETERS)
+        )
     if kind == "value_error":
         return str(context.get("error", fallback))
     if model is not None and field == "" and issubclass(model, hyperparameters.ConstHyperparameter):
@@ -184,6 +195,17 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if field == "pool" and kind == "string_pattern_mismatch":
         return "must be 1 to 63 letters, digits, _ or -"
     return f"must be {allowed}" if allowed else fallback[:1].lower() + fallback[1:]
+
+
+def no_such_method(name: str, known: Iterable[str]) -> str:
+    if instead := determined_fields.METHODS.get(name):
+        return f"there is no such search method; write {instead}"
+    return _none_of("search method", name, known)
+
+
+def _none_of(what: str, name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    return f"there is no such {what}; {_did_you_mean(name, names)}it must be one of {', '.join(names)}"
 
 
 def _no_such_field(path: str, model: type[BaseModel] | None, field: str, listed: set[type[BaseModel] | None]) -> str:

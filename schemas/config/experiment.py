@@ -17,7 +17,7 @@ from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constant
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.log_policies import LOG_POLICIES_MAX, LogPolicy
 from tenuto.schemas.config.resources import Resources, SlotRange
-from tenuto.schemas.config.searchers import GridSearcher, Searcher
+from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import check_space
 from tenuto.schemas.config.storage import CheckpointStorage
 from tenuto.schemas.names import NAME_PATTERN
@@ -225,7 +225,7 @@ class ExperimentConfig(Model):
 
     @model_validator(mode="after")
     def _grid_has_counts(self) -> ExperimentConfig:
-        if isinstance(self.searcher, GridSearcher):
+        if self.searcher.POINTS_ARE_GIVEN:
             _check_grid(self.hyperparameters, "hyperparameters")
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -73,13 +73,16 @@ class Resolved:
         return found
 
 
-def resolved(document: Mapping[str, Any], layers: Sequence[Layer]) -> Resolved:
-    """`layers`: the more specific first. Raises ConfigError, whose sentences name the layer that gave a wrong value."""
+def resolved(
+    document: Mapping[str, Any], layers: Sequence[Layer], read: Callable[[Mapping[str, Any]], ExperimentConfig] = validated
+) -> Resolved:
+    """`layers`: the more specific first. `read`: makes the configuration of what is merged. Raises ConfigError, whose sentences
+    name the layer that gave a wrong value."""
     config, given = combined([document, *(layer.config for layer in layers)])
     config.pop(TEMPLATE, None)
     given.pop((TEMPLATE,), None)
     try:
-        return Resolved(validated(config), given)
+        return Resolved(read(config), given)
     except ConfigError as error:
         raise ConfigError([_traced(problem, given, layers) for problem in error.problems]) from error
 

@@ -2,87 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag
+from pydantic_core import CoreSchema
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.brackets import Bracket, adaptive_brackets, hyperband_brackets, rung_lengths
+from tenuto.schemas.config.searcher_base import CONCURRENT_TRIALS_MAX, ManyTrials, SearcherBase
 
-CONCURRENT_TRIALS_MAX = 10_000
-"""Most trials that one experiment may run at once."""
-TRIALS_MAX = 1_000_000
-"""Most trials of one experiment."""
 MODEL_TRIALS_MAX = 10_000
 """Most trials of a method that fits a model to all results; such a method is slow long before."""
-MAX_TRIALS_CHANGES = frozenset({"random", "sobol", "asha", "adaptive_asha", "bohb", "tpe", "gp", "cmaes", "nsga2", "custom"})
-"""Methods whose max_trials can be changed while they run; the others plan their trials from the start."""
-CONSTRAINTS_MAX = 100
-STARTING_POINTS_MAX = 1_000
 
 
-class SourceCheckpointSettings(Model):
-    """A checkpoint of any experiment. `source_checkpoint: ID` says the same as `{checkpoint_id: ID}`."""
-
-    checkpoint_id: str = Field(min_length=1, max_length=256)
-    """Id of the checkpoint, as shown by `tenuto ckpt ls`."""
-    location: str = ""
-    """Location of the checkpoint; filled in at submission."""
-    batches: int = 0
-    """Number of batches that the checkpoint was trained; filled in at submission."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_word(cls, value: Any) -> Any:
-        return {"checkpoint_id": value} if isinstance(value, str) else value
-
-
-class _Searcher(Model):
-    metric: str = Field(min_length=1)
-    """Name of the validation metric that the search compares."""
-    smaller_is_better: bool = True
-    """False: the larger the metric, the better."""
-    max_length: Length
-    """Full length of a trial. Its unit is the unit of every length of the experiment."""
-    constraints: list[str] = Field(default=[], max_length=CONSTRAINTS_MAX)
-    """Conditions on every trial's hyperparameters, such as `net.width * net.layers <= 4096`. A draw that breaks one is drawn
-    again."""
-    starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
-    """Hyperparameters of the first trials. Those that a point leaves out are drawn as usual."""
-    source_checkpoint: SourceCheckpointSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Checkpoint whose weights every trial begins with, at batch 0 and with an optimizer of its own. A script finds it as
-    `run.checkpoint.latest` and loads the weights itself."""
-
-
-class _Many(_Searcher):
-    max_trials: int = Field(ge=1, le=TRIALS_MAX)
-    """Number of configurations tried in all."""
-    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Most trials that run at once."""
-
-
-class SingleSearcher(_Searcher):
+class SingleSearcher(SearcherBase):
     """One trial with the given hyperparameters."""
+
+    ONE_TRIAL: ClassVar[bool] = True
 
     name: Literal["single"]
     trial_seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Seed of the trial, to repeat a trial of another search. None: derived from the experiment's seed."""
 
 
-class RandomSearcher(_Many):
+class RandomSearcher(ManyTrials):
     """`max_trials` independent draws, each trained for `max_length`."""
+
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
 
     name: Literal["random"]
 
 
-class SobolSearcher(_Many):
+class SobolSearcher(ManyTrials):
     """Like random, but the draws are a shifted Sobol sequence, which fills the space more evenly (Joe and Kuo 2008)."""
+
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
 
     name: Literal["sobol"]
 
 
-class GridSearcher(_Searcher):
+class GridSearcher(SearcherBase):
     """Every combination: `count` points per range, each value of a categorical."""
+
+    POINTS_ARE_GIVEN: ClassVar[bool] = True
 
     name: Literal["grid"]
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
@@ -93,7 +56,9 @@ RUNGS_DEFAULT = 5
 """Most rungs where the configuration does not say."""
 
 
-class _Halving(_Many):
+class _Halving(ManyTrials):
+    COMPARES_AT_RUNGS: ClassVar[bool] = True
+
     divisor: int = Field(default=4, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung."""
     max_rungs: int = Field(default=RUNGS_DEFAULT, ge=1, le=20)
@@ -105,6 +70,11 @@ class _Halving(_Many):
     """Number of validations, since the trial was last compared, whose mean is compared below the full length; a larger number
     reduces noise. Set min_validation_period so that there are as many between two rungs."""
 
+    @property
+    def brackets(self) -> tuple[Bracket, ...]:
+        lengths = rung_lengths(self.max_length.value, self.divisor, self.max_rungs, self.min_rung_length)
+        return (Bracket(self.max_trials, lengths),)
+
 
 class ShaSearcher(_Halving):
     """Synchronous successive halving (Jamieson and Talwalkar, AISTATS 2016): trials of a rung are compared when all have
@@ -113,8 +83,10 @@ class ShaSearcher(_Halving):
     name: Literal["sha"]
 
 
-class HyperbandSearcher(_Searcher):
+class HyperbandSearcher(SearcherBase):
     """Hyperband (Li et al., JMLR 2018): brackets of successive halving, from many short trials to few long ones."""
+
+    COMPARES_AT_RUNGS: ClassVar[bool] = True
 
     name: Literal["hyperband"]
     divisor: int = Field(default=3, ge=2, le=100)
@@ -132,9 +104,15 @@ class HyperbandSearcher(_Searcher):
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
     """Most trials that run at once."""
 
+    @property
+    def brackets(self) -> tuple[Bracket, ...]:
+        return hyperband_brackets(self.max_length.value, self.divisor, self.max_rungs, self.iterations, self.min_rung_length)
+
 
 class AshaSearcher(_Halving):
     """Asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020)."""
+
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
 
     name: Literal["asha"]
     mode: Literal["promotion", "stopping"] = "promotion"
@@ -146,15 +124,25 @@ class AshaSearcher(_Halving):
 class AdaptiveAshaSearcher(_Halving):
     """ASHA in several brackets at once, which begin to compare at different lengths: Hyperband's hedge without its waiting."""
 
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
+
     name: Literal["adaptive_asha"]
     mode: Literal["conservative", "standard", "aggressive"] = "standard"
     """conservative: brackets of 1, 2, ..., `max_rungs` rungs. standard: the upper half of these. aggressive: the longest only."""
     stop_once: bool = False
     """False: promotion form in each bracket. True: stopping form, which never pauses a trial."""
 
+    @property
+    def brackets(self) -> tuple[Bracket, ...]:
+        return adaptive_brackets(
+            self.max_length.value, self.divisor, self.max_rungs, self.max_trials, self.mode, self.min_rung_length
+        )
+
 
 class BohbSearcher(_Halving):
     """ASHA whose new configurations come from a model of the good and the bad ones so far (Falkner et al., ICML 2018)."""
+
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
 
     name: Literal["bohb"]
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
@@ -168,9 +156,11 @@ class BohbSearcher(_Halving):
     """N_s: number of candidates drawn from the model of the good results; the one with the best ratio of good to bad is taken."""
 
 
-class PbtSearcher(_Searcher):
+class PbtSearcher(SearcherBase):
     """Population-based training (Jaderberg et al., 2017), in generations: the worst are replaced by copies of the best, from
     their checkpoints and with changed hyperparameters."""
+
+    DERIVES: ClassVar[bool] = True
 
     name: Literal["pbt"]
     population_size: int = Field(default=20, ge=2, le=CONCURRENT_TRIALS_MAX)
@@ -187,7 +177,10 @@ class PbtSearcher(_Searcher):
     """Most trials that run at once."""
 
 
-class _Sampled(_Many):
+class _Sampled(ManyTrials):
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
+    SAMPLED: ClassVar[bool] = True
+
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
     max_concurrent_trials: int = Field(default=4, ge=1, le=CONCURRENT_TRIALS_MAX)
     """Most trials that run at once. Each is proposed without the results of the others, so many at once learn less."""
@@ -233,11 +226,20 @@ class Nsga2Searcher(_Sampled):
     population_size: int = Field(default=50, ge=2, le=1000)
     """Trials of one generation; the next generation is made from the best of them."""
 
+    @property
+    def goals(self) -> tuple[tuple[str, bool], ...]:
+        others = ((goal.metric, goal.smaller_is_better) for goal in self.objectives)
+        return ((self.metric, self.smaller_is_better), *others)
 
-class CustomSearcher(_Many):
+
+class CustomSearcher(ManyTrials):
     """Your own Python class, run by `tenuto search run` as a process of its own: see docs/search.md. `max_trials` limits how
     many trials it may ask for. A trial that reached its target waits without slots until the class decides; at max_length it
     is complete."""
+
+    MAX_TRIALS_CHANGES: ClassVar[bool] = True
+    DERIVES: ClassVar[bool] = True
+    DECIDED_OUTSIDE: ClassVar[bool] = True
 
     name: Literal["custom"]
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
@@ -245,7 +247,19 @@ class CustomSearcher(_Many):
     """Settings for your class, which reads them as `self.search.settings`."""
 
 
-Searcher = Annotated[
+class PluginSearcher(ManyTrials):
+    """A method of another package, which `tenuto plugin ls` lists. `settings` may be left out where the package is installed in
+    the cluster; the record always has them."""
+
+    DERIVES: ClassVar[bool] = True
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", json_schema_extra=lambda schema: _other_than_own(schema))
+    """Name of the method, as its package declares it."""
+    settings: dict[str, Any]
+    """Settings of the method, which the package explains. What is left out is written down at submission."""
+
+
+OwnSearcher = Annotated[
     SingleSearcher
     | RandomSearcher
     | SobolSearcher
@@ -262,4 +276,51 @@ Searcher = Annotated[
     | Nsga2Searcher
     | CustomSearcher,
     Field(discriminator="name"),
+]
+
+OWN: Mapping[str, type[SearcherBase]] = {
+    get_args(kind.model_fields["name"].annotation)[0]: kind for kind in get_args(get_args(OwnSearcher)[0])
+}
+"""Methods whose settings are in this module, by name."""
+OWN_NAMES = frozenset(OWN)
+MAX_TRIALS_CHANGES = frozenset(name for name, kind in OWN.items() if kind.MAX_TRIALS_CHANGES)
+"""Methods whose max_trials can be changed while they run."""
+
+
+def _other_than_own(schema: dict[str, Any]) -> None:
+    schema["not"] = {"enum": sorted(OWN_NAMES)}
+
+
+class _ByName:
+    """Tells a method of another package from Tenuto's own: by its name, and by the `settings` without which a name that is not
+    known is a wrong one. A class, because what pydantic prints of it is part of the shape of snapshots, and a function is printed
+    with its address."""
+
+    __name__ = "by_name"
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, Mapping):
+            return "plugin" if isinstance(value, PluginSearcher) else "own"
+        name = value.get("name")
+        return "plugin" if isinstance(name, str) and name not in OWN_NAMES and "settings" in value else "own"
+
+    def __repr__(self) -> str:
+        return "by name"
+
+
+class _OneList:
+    """In the JSON Schema all methods are in one list, as editors and generators of clients expect."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        own, plugin = handler(core_schema)["oneOf"]
+        return {**own, "oneOf": [*own["oneOf"], plugin]}
+
+    def __repr__(self) -> str:
+        return "in one list"
+
+
+Searcher = Annotated[
+    Annotated[OwnSearcher, Tag("own")] | Annotated[PluginSearcher, Tag("plugin")],
+    Discriminator(_ByName()),
+    _OneList(),
 ]

@@ -10,7 +10,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX
 from tenuto.schemas.config.resources import SLOTS_MAX, WALL_HOURS_MAX
-from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
+from tenuto.schemas.config.searcher_base import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, Reason, event
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation

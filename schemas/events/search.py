@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.events.registry import EventData, Reason, event
 
 
@@ -19,11 +21,39 @@ class Search(EventData):
         return str(self.experiment_id)
 
 
+class PluginMethod(Model):
+    """A search method of another package, with its plan: the record can be read where the package is not installed."""
+
+    package: str
+    """Name of the package."""
+    version: str
+    """Version of the package that started the search."""
+    rules: str
+    """Version of the method's rules, which decide this experiment to its end."""
+    trials_max: int
+    concurrent_trials_max: int
+    brackets: tuple[Bracket, ...]
+    best_max: tuple[int, ...]
+    """Of each bracket: number of best trials that the rules consider at a rung."""
+    remembers: Literal["nothing", "living", "all"] = "nothing"
+    """Trials whose hyperparameters the rules look at later."""
+    replaces: bool = True
+    """True if another trial takes the place of one whose hyperparameters the model code refused,"""
+    keeps_places: bool = False
+    """and draws what that place would have drawn in any order of arrival."""
+
+    @property
+    def named(self) -> str:
+        return f"{self.package} {self.version}"
+
+
 @event("ExperimentStarted")
 class ExperimentStarted(Search):
     method: str
     rule_version: int
     """Version of the search rules that decide this experiment to its end; replay uses the same version."""
+    plugin: PluginMethod | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Package of the method and its plan. None: the method is Tenuto's own."""
 
 
 @event("TrialRequested")

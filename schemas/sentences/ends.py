@@ -9,7 +9,7 @@ from tenuto.schemas.config.length import Unit
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.amounts import amount, times
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
-from tenuto.schemas.sentences.search import METHODS_COMPARED, Asked, AtRung, Scored
+from tenuto.schemas.sentences.search import METHODS_COMPARED, PLUGIN, Asked, AtRung, Scored
 
 # A user's own search.
 
@@ -113,7 +113,7 @@ class EndedByItself(Scored):
         return f"{ended}: it counts{place} by its last validation, {self.shown}."
 
 
-@rule(TrialStopped.TYPE, *(f"{method}.worst" for method in METHODS_COMPARED))
+@rule(TrialStopped.TYPE, *(f"{method}.worst" for method in (*METHODS_COMPARED, PLUGIN)))
 @dataclass(frozen=True, kw_only=True)
 class Worst(AtRung, Scored):
     """The trial has no metric to be compared by, so it is last at its rung."""
@@ -187,6 +187,18 @@ class Canceled(Numbers):
 
     def sentence(self, about: Data) -> str:
         return "The experiment is canceled."
+
+
+@rule(TrialStopped.TYPE, "rules_lost")
+@dataclass(frozen=True, kw_only=True)
+class RulesLost(Numbers):
+    """The rules of a method of another package are not installed any more, or failed: the search fails when its trials have
+    left."""
+
+    error: str
+
+    def sentence(self, about: Data) -> str:
+        return f"The search cannot be decided any more, so its trials are stopped. {self.error.rstrip('.')}."
 
 
 @rule(TrialStopped.TYPE, "search_over")

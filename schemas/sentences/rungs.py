@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.amounts import amount
 from tenuto.schemas.sentences.rules import Data, rule
-from tenuto.schemas.sentences.search import AtRung, Scored
+from tenuto.schemas.sentences.search import PLUGIN, AtRung, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,3 +220,18 @@ class Truncated(OfGeneration):
             f"R{self.among[1:]} at the end of generation {self.rung}: among the worst {self.replaced}, so a copy of one of the"
             " best takes its place."
         )
+
+
+# methods of other packages
+
+
+@rule(TrialExtended.TYPE, f"{PLUGIN}.said")
+@rule(TrialPaused.TYPE, f"{PLUGIN}.said")
+@rule(TrialStopped.TYPE, f"{PLUGIN}.said")
+@dataclass(frozen=True, kw_only=True)
+class Said(AtRung, Scored):
+    says: str
+    """The method's own clause about its decision: it is recorded, as a reader may not have the package."""
+
+    def sentence(self, about: Data) -> str:
+        return f"{self.shown} at {self.place}: {self.says}."

@@ -11,8 +11,10 @@ from tenuto.schemas.sentences.amounts import amount
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
 METHODS_COMPARED = ("sha", "hyperband", "asha", "adaptive_asha", "bohb", "pbt")
+PLUGIN = "plugin"
+"""In place of the method's name in rules of a method of another package: such a rule is one of those that all of them have."""
 METHODS_SAMPLED = ("tpe", "gp", "cmaes", "nsga2")
-METHODS_DRAWN = ("single", "random", "sobol", "grid", *METHODS_COMPARED, *METHODS_SAMPLED)
+METHODS_DRAWN = ("single", "random", "sobol", "grid", PLUGIN, *METHODS_COMPARED, *METHODS_SAMPLED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,20 @@ class NewTrial(Requested):
 
     def chosen(self, about: Data) -> str:
         return "" if self.replaces is None else _follows(about, self.replaces)
+
+
+@rule(TrialRequested.TYPE, f"{PLUGIN}.chosen")
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Requested):
+    """A method of another package chose the hyperparameters."""
+
+    WORD: ClassVar[str] = "chosen"
+
+    says: str
+    """The method's own clause about its choice."""
+
+    def chosen(self, about: Data) -> str:
+        return self.says[:1].upper() + self.says[1:]
 
 
 @rule(TrialRequested.TYPE, "bohb.model")

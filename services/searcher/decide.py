@@ -7,7 +7,7 @@ and so decides nothing.
 from __future__ import annotations
 
 from tenuto.schemas.base import JsonScalar
-from tenuto.schemas.config.searchers import SingleSearcher
+from tenuto.schemas.config.searchers import PluginSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import (
@@ -23,10 +23,10 @@ from tenuto.schemas.sentences.search import Proposed
 from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.evolve import experiment_of, fold
 from tenuto.services.searcher.evolve.trials import number_of, paused
-from tenuto.services.searcher.methods import Method, method_for
-from tenuto.services.searcher.methods.base import Proposal, Waits
+from tenuto.services.searcher.methods import Method, UnknownRules, method_for
+from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
-from tenuto.services.searcher.methods.endings import canceled, ended_by_itself, ending, given_up, invalid, outlived
+from tenuto.services.searcher.methods.endings import canceled, ended_by_itself, ending, given_up, invalid, outlived, rules_lost
 from tenuto.services.searcher.methods.sampling import Undrawable, trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
@@ -39,7 +39,7 @@ def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[Ev
     """Decisions on `cause`, which `state` has folded already. `rule_version` is for an experiment that starts now."""
     experiment_id = experiment_of(cause)
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
-    return [] if experiment is None else _Decision(experiment, rule_version).of(cause)
+    return [] if experiment is None else _decided(experiment, cause, rule_version).events
 
 
 def settle(state: SearcherState, cause: EventData, rule_version: int) -> tuple[list[EventData], SearcherState]:
@@ -48,14 +48,13 @@ def settle(state: SearcherState, cause: EventData, rule_version: int) -> tuple[l
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
     if experiment is None:
         return [], state
-    decision = _Decision(experiment, rule_version)
-    decided = decision.of(cause)
+    decision = _decided(experiment, cause, rule_version)
     if decision.over:
-        return decided, SearcherState(state.experiments.delete(experiment.id))
+        return decision.events, SearcherState(state.experiments.delete(experiment.id))
     if decision.now is experiment:
-        return decided, state
+        return decision.events, state
     # A pause that was taken back is folded here and not there; what follows it undoes all of it.
-    return decided, SearcherState(state.experiments.set(experiment.id, decision.now))
+    return decision.events, SearcherState(state.experiments.set(experiment.id, decision.now))
 
 
 def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
@@ -84,13 +83,36 @@ def give_up(state: SearcherState, command: GiveUp) -> list[EventData]:
     return [ExperimentFailed(experiment_id=experiment.id, error=command.error, trials=experiment.requested)]
 
 
+def _decided(experiment: Experiment, cause: EventData, rule_version: int) -> _Decision:
+    """The search of a method of another package fails alone, where the package is not installed or its rules raise an error.
+    Raises UnknownRules where Tenuto itself has not the rules."""
+    version = experiment.rule_version or rule_version
+    if not isinstance(experiment.settings, PluginSearcher):
+        decision = _Decision(experiment, method_for(experiment.settings, experiment.space, version))
+        decision.of(cause)
+        return decision
+    lost = experiment.ending
+    try:
+        if lost is None:
+            decision = _Decision(experiment, method_for(experiment.settings, experiment.space, version, experiment.plugin))
+            decision.of(cause)
+            return decision
+    except UnknownRules as error:
+        lost = str(error)
+    except Exception as error:
+        by = f" of {experiment.plugin.named}" if experiment.plugin is not None else ""
+        lost = f"The search method {experiment.settings.name}{by} failed with {type(error).__name__}: {error}."
+    decision = _Decision(experiment, Rules(experiment.settings, experiment.space, version))
+    decision.give_up(lost or "")
+    return decision
+
+
 class _Decision:
     """The events decided so far for one cause, and the experiment with all of them folded in."""
 
-    def __init__(self, experiment: Experiment, rule_version: int) -> None:
+    def __init__(self, experiment: Experiment, method: Method) -> None:
         self.now = experiment
-        self.rule_version = experiment.rule_version or rule_version
-        self.method: Method = method_for(experiment.settings, experiment.space, self.rule_version)
+        self.method = method
         self.over = False
         """The experiment has ended."""
         self.decided: list[EventData | Waits] = []
@@ -113,18 +135,38 @@ class _Decision:
     def full(self) -> bool:
         return len(self.decided) >= DECISIONS_MAX
 
-    def of(self, cause: EventData) -> list[EventData]:
+    @property
+    def events(self) -> list[EventData]:
+        return _without_passing_pauses(self.decided)
+
+    def of(self, cause: EventData) -> None:
         if self.now.rule_version == 0:
-            self.emit(ExperimentStarted(experiment_id=self.now.id, method=self.now.settings.name, rule_version=self.rule_version))
+            self.emit(
+                ExperimentStarted(
+                    experiment_id=self.now.id,
+                    method=self.now.settings.name,
+                    rule_version=self.method.rule_version,
+                    plugin=self.method.plugin,
+                )
+            )
             if self.method.problem is not None:
                 self.emit(ExperimentFailed(experiment_id=self.now.id, error=self.method.problem, trials=0))
-                return _without_passing_pauses(self.decided)
+                return
         # The order matters: a place that the cause frees is given away before the search may count as idle, and end.
         self.settle(cause)
         self.fill()
         self.stop_rest()
         self.end()
-        return _without_passing_pauses(self.decided)
+
+    def give_up(self, error: str) -> None:
+        """Stop every trial; when all have left, the search fails."""
+        for _, trial in sorted(self.now.trials.items()):
+            if not self.full and (trial.active or trial.status == "paused"):
+                self.emit(rules_lost(self.now, trial, error))
+        if self.now.trials:
+            return
+        failed = ExperimentFailed(experiment_id=self.now.id, error=error, trials=self.now.requested)
+        self.emit(ending(self.now) if self.now.canceling else failed)
 
     @property
     def awaited(self) -> bool:
@@ -212,8 +254,7 @@ class _Decision:
 
 
 def _seed_of(experiment: Experiment, number: int) -> int:
-    settings = experiment.settings
-    pinned = settings.trial_seed if isinstance(settings, SingleSearcher) else None
+    pinned = getattr(experiment.settings, "trial_seed", None)
     return trial_seed(experiment.seed, number) if pinned is None else pinned
 
 
@@ -241,7 +282,7 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
         source_checkpoint_id=proposal.source_checkpoint_id,
         parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),
         bracket=bracket,
-        reason=why.reason(f"{experiment.settings.name}.{why.WORD}"),
+        reason=why.reason(f"{experiment.rules}.{why.WORD}"),
     )
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.rungs import hyperband_brackets
+from tenuto.schemas.config.brackets import hyperband_brackets
 from tenuto.services.searcher.simulation.compare import compare, target_of
 from tenuto.services.searcher.simulation.curves import PowerLaw, Table
 from tenuto.services.searcher.simulation.run import Surroundings, simulate

@@ -57,8 +57,8 @@ def tenuto(
     the processes that it starts."""
     words = [*map(str, args)]
     env = {**CONFINED, **environment} if words[0] == "up" else environment
-    alike = _of_interpreter(env) == _of_interpreter(os.environ)
-    if not alike or (words[0] == "up" and not forked_up) or words[0] in ("search", "automation") or "--local" in words or inside:
+    other = _of_interpreter(env) != _of_interpreter(os.environ)
+    if other or (words[0] == "up" and not forked_up) or words[0] in ("search", "automation") or "--local" in words or inside:
         command = [*inside, str(TENUTO), *words]
         return subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds_max, check=False)
     return commands.run(words, env, seconds_max)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import Any
 
-from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
+from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, PluginSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
@@ -222,6 +222,11 @@ class Judge:
             for name, status in self.status.items()
             if self.rung.get(name) == place and status in ("paused", "reached") and name != trial
         ]
+        if isinstance(self.config, PluginSearcher):  # median_stopping of examples/plug-ins
+            before, better = len(rung) - 1, rung.index(key)
+            passes = before < self.config.settings["grace"] or 2 * better <= before
+            self.expect(passes, f"{trial} goes on though it is worse than the median")
+            return
         stopping = getattr(self.config, "mode", "") == "stopping" or getattr(self.config, "stop_once", False)
         if isinstance(self.config, PbtSearcher):
             replaced = max(1, int(self.config.population_size * self.config.truncate_fraction))

@@ -143,7 +143,7 @@ def test_every_field_of_determined_is_ours_or_refused_with_what_to_write() -> No
             path = f"{section}.{name}" if section else name
             declared = section == "checkpoint_storage" and name in storage.DECLARED
             assert name in ours or path in determined_fields.FIELDS or declared, path
-    methods = {kind["properties"]["name"]["const"] for kind in defined(SCHEMA["properties"]["searcher"])}
+    methods = {kind["properties"]["name"].get("const") for kind in defined(SCHEMA["properties"]["searcher"])}
     assert set(SEARCH_METHODS.split()) <= methods | set(determined_fields.METHODS)
     for kind, names in HYPERPARAMETERS.items():
         assert set(names.split()) <= set(SCHEMA["$defs"][f"{kind.title()}Hyperparameter"]["properties"])

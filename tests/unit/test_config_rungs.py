@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.schemas.config import ExperimentConfig, derive
 from tenuto.schemas.config.reading import validated
-from tenuto.schemas.config.rungs import STEPS_MIN, brackets_of, doubts, told
+from tenuto.schemas.config.rungs import STEPS_MIN, doubts, told
 from tenuto.services.searcher.methods import method_for
 
 METHODS = ("sha", "hyperband", "asha", "adaptive_asha", "bohb")
@@ -31,7 +31,7 @@ def made(name: str, length: dict[str, int], aggregation: int = 1, **searcher: An
 def rungs(config: ExperimentConfig) -> tuple[int, ...]:
     """Of the longest bracket, as the search itself has them."""
     brackets = method_for(config.searcher, config.hyperparameters).brackets
-    assert brackets == brackets_of(config.searcher)
+    assert brackets == config.searcher.brackets
     return max((bracket.lengths for bracket in brackets), key=len)
 
 

@@ -37,6 +37,9 @@ NO_STATE = {
     "schemas/config/ranges.py": {"_QUICK"},  # a decimal context, whose `add` adds two numbers
 }
 """Names that look like a module's state, and are none."""
+FINDS_CODE = {"src/tenuto/kernel/plugins.py"}
+"""Finds a class by its name, once, as an import statement does: what is installed is part of the build. It is not followed, and
+searches record which package decides them (`PluginMethod`)."""
 ALL_FILES_MIN = 120
 """Fewer were not found by following imports."""
 
@@ -80,7 +83,8 @@ def imported(tree: ast.Module) -> Iterator[Path]:
             base = ROOT if parts[0] in ("schemas", "services", "workers") else ROOT / "src/tenuto"
             for count in range(1, len(parts) + 1):
                 place = base.joinpath(*parts[:count])
-                yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
+                files = (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
+                yield from (path for path in files if str(path.relative_to(ROOT)) not in FINDS_CODE)
 
 
 def violations(source: str, no_state: frozenset[str] = frozenset()) -> list[str]:
@@ -173,6 +177,17 @@ def test_what_pure_rooms_import_is_read_too() -> None:
         "services/searcher/methods/sampling.py", "schemas/config/ranges.py", "schemas/events/registry.py", "schemas/ids.py",
         "schemas/config/__init__.py", "src/tenuto/kernel/memo.py",
     }  # fmt: skip
+
+
+def test_code_is_found_by_name_in_one_place() -> None:
+    modules = {name.removeprefix("src/").removesuffix(".py").replace("/", ".") for name in FINDS_CODE}
+    finding = [
+        str(path.relative_to(ROOT))
+        for path in PURE
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)} & modules
+    ]
+    assert finding == ["services/searcher/methods/__init__.py"]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tenuto.cli.main import app
+from tenuto.kernel import plugins
+from tenuto.schemas.config.brackets import Bracket, adaptive_brackets, hyperband_brackets
 from tenuto.schemas.config.constraints import holds, parse
-from tenuto.schemas.config.rungs import Bracket, adaptive_brackets, hyperband_brackets
+from tenuto.schemas.config.searchers import OWN_NAMES
 from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
 from tenuto.services.searcher.explain import preview
-from tenuto.services.searcher.methods import METHODS, method_for
+from tenuto.services.searcher.methods import GROUP, method_for
 from tenuto.services.searcher.methods.sobol import DIMENSIONS_MAX, sobol_point
 from tenuto.services.searcher.simulation.curves import PowerLaw
 from tenuto.services.searcher.simulation.run import simulate
@@ -286,12 +288,7 @@ def test_the_documents_examples_are_accepted() -> None:
 
 
 def test_every_configured_method_has_rules() -> None:
-    from typing import get_args
-
-    from tenuto.schemas.config import Searcher
-
-    names = {get_args(kind.model_fields["name"].annotation)[0] for kind in get_args(get_args(Searcher)[0])}
-    assert names == METHODS.keys()
+    assert {plugin.name for plugin in plugins.declared(GROUP) if plugin.own} == OWN_NAMES
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +14,7 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.events.trial import TrialFinished
 from tenuto.services.searcher.core import SearcherCore
+from tests.support.example_plugins import importable
 from tests.support.search_judge import ACTOR, CONSTRAINTS, broken
 from tests.support.search_world import ENDS, SPACE, Faults, World, source, submitted
 
@@ -62,6 +66,16 @@ SEARCHERS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     ),
     st.fixed_dictionaries(
         {
+            "name": st.just("median_stopping"),
+            "max_trials": st.integers(1, 30),
+            "max_concurrent_trials": CONCURRENT,
+            "max_length": LENGTH,
+            "settings": st.fixed_dictionaries({"parts": st.integers(2, 4), "grace": st.integers(1, 6)}),
+        }
+        | DRAWN
+    ),
+    st.fixed_dictionaries(
+        {
             "name": st.just("pbt"),
             "population_size": st.integers(2, 12),
             "generations": st.integers(1, 5),
@@ -103,6 +117,13 @@ WORLDS = st.builds(
     faults=FAULTS,
     lag_max=st.sampled_from([0, 0, 5, 50]),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed(example_plugins: Path) -> Iterator[None]:
+    """The package of `median_stopping`."""
+    with importable(example_plugins):
+        yield
 
 
 @few

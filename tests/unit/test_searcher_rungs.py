@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tenuto.schemas.config.rungs import rung_lengths
+from tenuto.schemas.config.brackets import rung_lengths
 from tenuto.schemas.events.search import (
     TrialExtended,
     TrialPaused,

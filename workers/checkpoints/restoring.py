@@ -29,8 +29,6 @@ from tenuto.workers.launch.gang import Gang
 RESTORE_TRIES_MAX = 10
 RESTORE_PAUSE_SECONDS_MAX = 30.0
 """Longest pause between attempts; a store that is unreachable for some minutes costs no restart of the trial."""
-DERIVING = frozenset({"pbt", "custom"})
-"""Searches whose trials may begin with the weights of another trial."""
 
 T = TypeVar("T")
 
@@ -121,7 +119,7 @@ def _no_new_beginning(assignment: Assignment, place: Place) -> str | None:
     """Reason why a trial without a readable checkpoint must not begin again from its seed; None if it may."""
     searcher, candidates = assignment.config.searcher, (assignment.checkpoint, *assignment.earlier_checkpoints)
     foreign = [item for item in candidates if item and not item.checkpoint_id.startswith(f"{assignment.trial_id}-")]
-    if foreign or searcher.source_checkpoint is not None or searcher.name in DERIVING:
+    if foreign or searcher.source_checkpoint is not None or searcher.DERIVES:
         return "The trial was begun from the weights of another one, so beginning again from its seed would be another training."
     if len(candidates) > EARLIER_CHECKPOINTS_MAX:
         return f"{len(candidates)} checkpoints in a row are damaged, so the store itself may be: check it."

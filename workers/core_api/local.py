@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tenuto.kernel import search_methods
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.config import ConstHyperparameter, ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, explain
-from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.record import GitState
 from tenuto.version import __version__
 from tenuto.workers.core_api.local_record import RUN_FILE, RunDescription, read_run
@@ -111,7 +111,7 @@ def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None, calle
                 named["searcher"] = {"name": "single", **named["searcher"]}
             return _without_template(ExperimentConfig.model_validate(named), caller)
         path = Path(config if config is not None else CONFIG_FILE)
-        return _without_template(parse_config(path.read_bytes()), caller)
+        return _without_template(search_methods.parsed(path.read_bytes()), caller)
     except ValidationError as error:
         raise UserError(f"{caller}(config): " + "; ".join(map(str, explain(error)))) from None
     except ConfigError as error:

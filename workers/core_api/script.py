@@ -131,11 +131,11 @@ def _over_alone(script: Script, session: Session) -> Action:
     """The action by which a script ends that never called the API. Where no trials are compared it has done what it was to do,
     as it ended without an error. Raises WillRepeat where they are."""
     assignment = session.assignment
-    method = assignment.config.searcher.name
-    if method != "single":
+    searcher = assignment.config.searcher
+    if not searcher.ONE_TRIAL:
         raise WillRepeat(
-            f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded, and {method} has nothing to"
-            " compare; wrap its training in `with tenuto.init() as run:`, or use searcher.name: single."
+            f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded, and {searcher.name} has"
+            " nothing to compare; wrap its training in `with tenuto.init() as run:`, or use searcher.name: single."
         )
     said = f"{script.name} ended without calling tenuto.init()"
     say(f"{said}: the trial is complete, and no metric and no checkpoint is recorded")

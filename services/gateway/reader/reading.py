@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from tenuto.kernel.search_methods import validated
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.layers import TEMPLATE, Layer
 from tenuto.schemas.config.merging import check_part, resolved
-from tenuto.schemas.config.reading import load_yaml, parse_config, validated
+from tenuto.schemas.config.reading import load_yaml, parse_config
 from tenuto.schemas.config.yaml_text import differences
 from tenuto.services.gateway.reader.archives import ContextRefused, judge
 from tenuto.services.gateway.reader.code_changes import code_changes
@@ -112,7 +113,7 @@ def _notes(text: bytes) -> list[str]:
 def _layered(text: str, layers: list[dict[str, Any]], said: list[str] | None) -> dict[str, Any]:
     """Merged configuration. `said`: paths that the command line set; with them the answer has every value and its source."""
     document = load_yaml(text.encode("latin-1"))
-    found = resolved(document if isinstance(document, dict) else {}, [Layer(**item) for item in layers])
+    found = resolved(document if isinstance(document, dict) else {}, [Layer(**item) for item in layers], validated)
     paths = [[found.count_of(source), found.paths_of(source)] for source in range(1, len(layers) + 1)]
     values = found.values(frozenset(said)) if said is not None else []
     return {"config": json.loads(found.config.to_json()), "paths": paths, "values": values}

@@ -41,7 +41,7 @@ def check_limits(state: PeopleState, config: ExperimentConfig) -> None:
     resources = config.resources
     check_priority(state, resources.workspace, resources.priority)
     if resources.slots_max:
-        single = config.searcher.name == "single"
+        single = config.searcher.ONE_TRIAL
         check_slots(state, resources.workspace, resources.max_slots or (resources.slots_max if single else None))
         check_slots(state, resources.workspace, resources.slots_max)  # of one trial, whatever the experiment says of all
     check_image(state, resources.workspace, config.environment.image)

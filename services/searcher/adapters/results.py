@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.schemas.config import Nsga2Searcher
 from tenuto.services.searcher.state import Experiment
 
 WORSE_BY = 0.1
@@ -32,7 +31,7 @@ class Results:
 def results_of(experiment: Experiment) -> Results:
     """Results of all trials whose hyperparameters the experiment remembers; scores are those at its longest rung."""
     scores: dict[int, tuple[float, ...]] = {number: (score,) for score, number in experiment.rungs[-1].best}
-    if isinstance(experiment.settings, Nsga2Searcher):
+    if experiment.settings.goals:
         scores = {number: experiment.objectives[number] for number in scores if number in experiment.objectives}
     worst = worse_than(scores.values())
     told, waiting = [], []

@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.schemas.config import (
     CategoricalHyperparameter,
-    CmaEsSearcher,
     ConstHyperparameter,
-    GpSearcher,
     IntHyperparameter,
     LogHyperparameter,
     Nsga2Searcher,
-    TpeSearcher,
 )
 from tenuto.schemas.config.ranges import BITS, exponent_of, power, stepped, steps, value_at
 from tenuto.schemas.config.space import allowed, same
@@ -51,7 +48,7 @@ def wanting(state: SearcherState) -> list[Experiment]:
         experiment
         for _, experiment in sorted(state.experiments.items())
         if experiment.rule_version
-        and isinstance(experiment.settings, (TpeSearcher, GpSearcher, CmaEsSearcher, Nsga2Searcher))
+        and experiment.settings.SAMPLED
         and method_for(experiment.settings, experiment.space).asks_outside
         and experiment.wants_trials
         and experiment.active < experiment.concurrent_trials_max

@@ -5,6 +5,7 @@ Here are the table, and what is about an experiment as a whole; `trials.py` has 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from immutables import Map
 
 from tenuto.kernel.folding import Folds
 from tenuto.schemas import ids
+from tenuto.schemas.config import PluginSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
@@ -24,6 +26,7 @@ from tenuto.schemas.events.search import (
     ExperimentCompleted,
     ExperimentFailed,
     ExperimentStarted,
+    PluginMethod,
     TrialExtended,
     TrialPaused,
     TrialRequested,
@@ -36,6 +39,7 @@ from tenuto.services.searcher.evolve.limits import limits_changed
 from tenuto.services.searcher.evolve.places import placed
 from tenuto.services.searcher.evolve.trials import IDS_CACHED_MAX, of_trial
 from tenuto.services.searcher.methods import Method, method_for
+from tenuto.services.searcher.methods.base import Rules
 from tenuto.services.searcher.methods.custom import asked_for, changed_creation
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial, along
 from tenuto.services.searcher.state.ranking import Rung
@@ -71,7 +75,8 @@ def _submitted(experiment: Experiment | None, data: ExperimentSubmitted) -> Expe
     if experiment is not None:
         return experiment
     settings, space = data.config.searcher, Space(data.config.hyperparameters)
-    plan = _plan(method_for(settings, space))
+    # The plan of another package's method is recorded when the search starts: no fold needs the package.
+    plan = _plan(Rules(settings, space) if isinstance(settings, PluginSearcher) else method_for(settings, space))
     experiment = Experiment(id=data.experiment_id, seed=data.seed, settings=settings, space=space, **plan)
     sources = data.parent.sources if data.parent is not None and data.parent.relation == "continuation" else ()
     earlier = {source.trial_number: source for source in sources if source.validations}
@@ -80,23 +85,28 @@ def _submitted(experiment: Experiment | None, data: ExperimentSubmitted) -> Expe
 
 def _plan(method: Method) -> dict[str, Any]:
     """Plan of an experiment by the rules, before its first trial."""
-    brackets = method.brackets
+    return _planned(method, [method.best_max(bracket.trials) for bracket in method.brackets])
+
+
+def _planned(plan: Method | PluginMethod, best_max: Sequence[int]) -> dict[str, Any]:
+    """`best_max`: of each bracket."""
     return {
-        "brackets": brackets,
-        **along(brackets),
-        "trials_max": method.trials_max,
-        "concurrent_trials_max": method.concurrent_trials_max,
-        "rungs": tuple(Rung(method.best_max(bracket.trials)) for bracket in brackets for _ in bracket.lengths),
-        "remembers": method.remembers,
-        "replaces": method.replaces,
-        "keeps_places": method.keeps_places,
-        "trials_ceiling": method.trials_max,
-        "concurrent_ceiling": method.concurrent_trials_max,
+        "brackets": plan.brackets,
+        **along(plan.brackets),
+        "trials_max": plan.trials_max,
+        "concurrent_trials_max": plan.concurrent_trials_max,
+        "rungs": tuple(Rung(best) for best, bracket in zip(best_max, plan.brackets, strict=True) for _ in bracket.lengths),
+        "remembers": plan.remembers,
+        "replaces": plan.replaces,
+        "keeps_places": plan.keeps_places,
+        "trials_ceiling": plan.trials_max,
+        "concurrent_ceiling": plan.concurrent_trials_max,
     }
 
 
 def _started(experiment: Experiment, data: ExperimentStarted) -> Experiment:
-    return experiment.changed(rule_version=data.rule_version)
+    plan = {} if data.plugin is None else _planned(data.plugin, data.plugin.best_max)
+    return experiment.changed(rule_version=data.rule_version, plugin=data.plugin, **plan)
 
 
 def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -> Experiment:
@@ -127,7 +137,7 @@ def _operations(experiment: Experiment, data: SearchOperationsRequested) -> Expe
 
 
 def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
-    custom = experiment.settings.name == "custom"
+    custom = experiment.settings.DECIDED_OUTSIDE
     index = 0 if custom else experiment.rung_of(data.bracket, data.target_length)
     memory = experiment.memory
     if experiment.remembers != "nothing":

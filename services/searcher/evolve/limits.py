@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
 from tenuto.services.searcher.methods import RULE_VERSION, method_for
 from tenuto.services.searcher.state import Experiment
@@ -11,11 +10,11 @@ from tenuto.services.searcher.state.ladder import resized
 
 def limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -> Experiment:
     at_once = data.max_concurrent_trials or experiment.concurrent_trials_max
-    if experiment.settings.name != "single":
+    if not experiment.settings.ONE_TRIAL:
         experiment = experiment.changed(
             concurrent_trials_max=at_once, concurrent_ceiling=max(at_once, experiment.concurrent_ceiling)
         )
-    if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
+    if data.max_trials is None or not experiment.settings.MAX_TRIALS_CHANGES:
         return experiment
     method = method_for(experiment.settings, experiment.space, experiment.rule_version or RULE_VERSION)
     started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]

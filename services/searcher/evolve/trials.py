@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from tenuto.schemas.config.searchers import GridSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrainingEnded, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.sentences.ends import RulesLost
 from tenuto.services.searcher.evolve.places import vacated
 from tenuto.services.searcher.methods.versions import PASSES_RUNGS
 from tenuto.services.searcher.state import (
@@ -75,6 +75,7 @@ def stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experim
         rungs=_left(experiment, trial),
         extensions=_without(experiment.extensions, trial.number),
         failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
+        ending=data.reason.numbers["error"] if data.reason.rule in RulesLost.RULES else experiment.ending,
     )
 
 
@@ -148,7 +149,7 @@ def training_ended(experiment: Experiment, trial: Trial, data: TrainingEnded) ->
     if ended.key is not None:
         rungs = (*rungs[: ended.rung], rungs[ended.rung].end(ended.key), *rungs[ended.rung + 1 :])
     scores = None if last is None else last.scores
-    silent = last is None and not data.batches and experiment.settings.name == "single"
+    silent = last is None and not data.batches and experiment.settings.ONE_TRIAL
     return experiment.with_trial(trial, ended, rungs=rungs, silent=silent, **_objectives(experiment, trial, scores))
 
 
@@ -239,7 +240,7 @@ def failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experimen
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
         rungs = experiment.with_rung(index, _told(experiment, trial, rungs[index].arrive(None)))
     # A point of a grid that the code refuses is done: nothing takes its place, and it tells nothing about the code.
-    refused = data.invalid_hyperparameters and isinstance(experiment.settings, GridSearcher)
+    refused = data.invalid_hyperparameters and experiment.settings.POINTS_ARE_GIVEN
     return experiment.with_trial(
         trial,
         trial.changed(status="invalid" if refused else "failing"),

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
-from tenuto.schemas.config.rungs import Bracket, brackets_of
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Ended, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
 from tenuto.schemas.sentences.rungs import Waits as AshaWaits
@@ -48,7 +48,11 @@ WAITING_SPARE = 4
 class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     @cached_property
     def brackets(self) -> tuple[Bracket, ...]:
-        return brackets_of(self.settings)
+        return self.settings.brackets
+
+    @property
+    def exact(self) -> bool:
+        return False
 
     @property
     def stops(self) -> bool:

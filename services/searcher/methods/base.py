@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from tenuto.schemas.config import Hyperparameters, Searcher
-from tenuto.schemas.config.rungs import Bracket
-from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from pydantic import BaseModel
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import Hyperparameters, PluginSearcher, Searcher
+from tenuto.schemas.config.brackets import Bracket
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.search import PluginMethod, TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.ends import Worst
-from tenuto.schemas.sentences.search import NewTrial, Requested
+from tenuto.schemas.sentences.rungs import Said
+from tenuto.schemas.sentences.search import Chosen, NewTrial, Requested
 from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
 from tenuto.services.searcher.methods.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.methods.versions import RULE_VERSION
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
 
 T = TypeVar("T", bound=Any)
+S = TypeVar("S", bound=BaseModel)
+SAID_CHARACTERS_MAX = 300
+"""Of what a method of another package says of a decision."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,11 @@ class Method(Protocol):
     def rule_version(self) -> int: ...
 
     @property
+    def plugin(self) -> PluginMethod | None:
+        """Package and plan of a method of another package, to be recorded at the start; None for Tenuto's own."""
+        ...
+
+    @property
     def brackets(self) -> tuple[Bracket, ...]: ...
 
     @property
@@ -86,6 +99,16 @@ class Method(Protocol):
     @property
     def asks_outside(self) -> bool:
         """New trials are not proposed by these rules, but come from outside."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """True if as many trials come to each rung as the plan of the search says, whatever the order of arrival."""
+        ...
+
+    @property
+    def replaced(self) -> int:
+        """Number of trials that copies replace at each rung below the full length."""
         ...
 
     def awaits(self, experiment: Experiment) -> bool:
@@ -139,6 +162,10 @@ class Rules(Generic[T]):
         return int(self.settings.max_concurrent_trials)
 
     @property
+    def plugin(self) -> PluginMethod | None:
+        return None
+
+    @property
     def problem(self) -> str | None:
         return unsatisfiable(self.settings, self.space)
 
@@ -157,6 +184,14 @@ class Rules(Generic[T]):
     @property
     def asks_outside(self) -> bool:
         return False
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+    @property
+    def replaced(self) -> int:
+        return 0
 
     def awaits(self, experiment: Experiment) -> bool:
         return self.asks_outside and experiment.wants_trials
@@ -200,8 +235,88 @@ class Rules(Generic[T]):
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(trial.number),
             outcome="early_stopped",
-            reason=why.reason(f"{self.settings.name}.worst"),
+            reason=why.reason(f"{experiment.rules}.worst"),
         )
+
+
+@dataclass(frozen=True)
+class PluginRules(Rules[PluginSearcher], Generic[S]):
+    """A method of another package: derive a class, and declare it as an entry point of `tenuto.search_methods`. Decisions are
+    pure: they follow from the arguments alone, and what is drawn comes from `sampling.py`, or a replay finds another search."""
+
+    SETTINGS: ClassVar[type[BaseModel]] = Model
+    """Model of `searcher.settings`."""
+    VERSIONS: ClassVar[tuple[str, ...]] = ()
+    """Versions of the rules that this class decides by, as asked in `rules`; searches that start now get the last. Empty: the
+    version of the package, so that no other one goes on with a search or replays it."""
+
+    package: str = ""
+    version: str = ""
+    """Version of the package that is installed."""
+    rules: str = ""
+    """Version of the rules by which the experiment is searched."""
+
+    @cached_property
+    def own(self) -> S:
+        """What `searcher.settings` says."""
+        found: Any = self.SETTINGS.model_validate(self.settings.settings)
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def exact(self) -> bool:
+        return len(self.brackets[0].lengths) == 1
+
+    @property
+    def plugin(self) -> PluginMethod:
+        return PluginMethod(
+            package=self.package,
+            version=self.version,
+            rules=self.rules,
+            trials_max=self.trials_max,
+            concurrent_trials_max=self.concurrent_trials_max,
+            brackets=self.brackets,
+            best_max=tuple(self.best_max(bracket.trials) for bracket in self.brackets),
+            remembers=self.remembers,
+            replaces=self.replaces,
+            keeps_places=self.keeps_places,
+        )
+
+    # -- decisions with a sentence, which is recorded: who reads it later need not have the package
+
+    def chosen(self, hyperparameters: dict[str, Any], says: str, rung: int = 0) -> Proposal:
+        """A new trial. `says`: how it was chosen, such as "its hyperparameters are point 3 of a lattice"."""
+        return Proposal(hyperparameters, rung, rule=Chosen, numbers={"says": _short(says)})
+
+    def extended(self, experiment: Experiment, trial: Trial, says: str) -> TrialExtended:
+        """The trial trains on to the next rung. `says`: why, as a clause without a full stop."""
+        return TrialExtended(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            target_length=experiment.lengths[trial.rung + 1],
+            reason=self._said(experiment, trial, says),
+        )
+
+    def paused(self, experiment: Experiment, trial: Trial, says: str) -> TrialPaused:
+        return TrialPaused(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            reason=self._said(experiment, trial, says),
+        )
+
+    def stopped(self, experiment: Experiment, trial: Trial, says: str) -> TrialStopped:
+        return TrialStopped(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            outcome="early_stopped",
+            reason=self._said(experiment, trial, says),
+        )
+
+    def _said(self, experiment: Experiment, trial: Trial, says: str) -> Reason:
+        return Said(**scored(experiment, trial.score), **at_rung(experiment, trial.rung), says=_short(says)).reason()
+
+
+def _short(says: str) -> str:
+    return says.split("\n", 1)[0][:SAID_CHARACTERS_MAX].rstrip(" .")
 
 
 def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:

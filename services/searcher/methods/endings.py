@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import TrainingEnded, TrialFailed, ValidationReported
 from tenuto.schemas.reports import never_reported
@@ -15,6 +14,7 @@ from tenuto.schemas.sentences.ends import (
     InvalidHyperparameters,
     NothingReported,
     Outlived,
+    RulesLost,
     SearchOver,
 )
 from tenuto.services.searcher.methods.custom import ended
@@ -80,6 +80,15 @@ def canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
     )
 
 
+def rules_lost(experiment: Experiment, trial: Trial, error: str) -> TrialStopped:
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(trial.number),
+        outcome="canceled",
+        reason=RulesLost(error=error).reason(),
+    )
+
+
 def outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
     """Stops a trial that waits although the search is over."""
     if trial.own_target is not None:
@@ -116,7 +125,7 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
             error=f"{which} failed. The last error was: {experiment.last_error}",
             trials=count,
         )
-    if isinstance(experiment.settings, GridSearcher) and not experiment.validated and experiment.last_error:
+    if experiment.settings.POINTS_ARE_GIVEN and not experiment.validated and experiment.last_error:
         # Refused points do not count as failed.
         return ExperimentFailed(
             experiment_id=experiment.id,

@@ -24,7 +24,7 @@ from tenuto.schemas.config import (
     LogHyperparameter,
 )
 from tenuto.schemas.config.ranges import power, stepped, steps
-from tenuto.schemas.config.searchers import TRIALS_MAX
+from tenuto.schemas.config.searcher_base import TRIALS_MAX
 from tenuto.schemas.config.space import allowed, same
 from tenuto.services.searcher.methods.base import Rules
 from tenuto.services.searcher.methods.sampling import Leaf, Path, Plan, fill, leaves, plan_of

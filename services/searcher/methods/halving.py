@@ -21,8 +21,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from tenuto.schemas.config import HyperbandSearcher, ShaSearcher
-from tenuto.schemas.config.rungs import Bracket, brackets_of
-from tenuto.schemas.config.searchers import TRIALS_MAX
+from tenuto.schemas.config.brackets import Bracket
+from tenuto.schemas.config.searcher_base import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import PromotedOfAll, StoppedOfAll, WaitsForAll
 from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
@@ -35,7 +35,7 @@ from tenuto.services.searcher.state.ranking import Key
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     @cached_property
     def brackets(self) -> tuple[Bracket, ...]:
-        return brackets_of(self.settings)
+        return self.settings.brackets
 
     def best_max(self, trials: int) -> int:
         return trials  # All of them: a trial that failed while it waited lets a worse one go on.

@@ -30,9 +30,9 @@ from tenuto.schemas.config import (
     LogHyperparameter,
     PbtSearcher,
 )
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.config.ranges import below, power, steps, value_at
-from tenuto.schemas.config.rungs import Bracket
-from tenuto.schemas.config.searchers import TRIALS_MAX
+from tenuto.schemas.config.searcher_base import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Survives, Truncated, WaitsForGeneration
 from tenuto.schemas.sentences.search import Copied

@@ -33,7 +33,7 @@ def first_trial(config: ExperimentConfig, seed: int) -> TrialRequested:
     for experiment in wanting(state):
         if (found := _requested(decide_proposal(state, propose(experiment)))) is not None:
             return found
-    if config.searcher.name == "custom":
+    if config.searcher.DECIDED_OUTSIDE:
         asked = SearchOperationsRequested(
             experiment_id=1,
             searcher="local",

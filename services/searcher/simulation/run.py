@@ -94,7 +94,7 @@ class Simulation:
     def __init__(self, config: ExperimentConfig, curves: Curves, around: Surroundings, seed: int, own: Own | None = None) -> None:
         self.curves, self.around = curves, around
         self.metric, self.sign = config.searcher.metric, 1.0 if config.searcher.smaller_is_better else -1.0
-        self.saves = config.searcher.name in ("pbt", "custom")
+        self.saves = config.searcher.DERIVES
         self.averaged = getattr(config.searcher, "average_validations", 1)
         period = config.min_validation_period
         same_unit = period is not None and period.unit == config.searcher.max_length.unit

@@ -9,11 +9,13 @@ from immutables import Map
 
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
-from tenuto.schemas.config import Nsga2Searcher, Searcher
+from tenuto.schemas.config import PluginSearcher, Searcher
+from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.config.length import Unit
-from tenuto.schemas.config.rungs import Bracket
+from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
+from tenuto.schemas.sentences.search import PLUGIN
 from tenuto.services.searcher.state.asked import Asked
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
@@ -148,6 +150,8 @@ class Experiment:
     """The largest trials_max and concurrent_trials_max there ever were: what runs already is not stopped by a lower one."""
     rule_version: int = 0
     """0 until ExperimentStarted says by which rules it is searched."""
+    plugin: PluginMethod | None = None
+    """Package and plan of its method, as ExperimentStarted says; None for one of Tenuto's own."""
     trials: Map[int, Trial] = Map()  # noqa: RUF009 (a persistent map cannot be changed by its sharers)
     requested: int = 0
     active: int = 0
@@ -173,13 +177,19 @@ class Experiment:
     extensions: tuple[tuple[int, Asked], ...] = ()
     """custom: by trial number, trials that are to go on and wait for a free place."""
     ending: str | None = None
-    """custom: set when the class ended the search; the error, or nothing where it is complete."""
+    """Set when the search is ended from outside the method's rules; the error, or nothing where it is complete. custom: by the
+    class. A method of another package: its rules are lost."""
     silent: bool = False
     """single: the trial's script ended by itself, and had never called the API."""
 
     @property
     def metric(self) -> str:
         return self.settings.metric
+
+    @property
+    def rules(self) -> str:
+        """First word of the names of the method's rules."""
+        return PLUGIN if isinstance(self.settings, PluginSearcher) else self.settings.name
 
     @property
     def unit(self) -> Unit:
@@ -248,10 +258,9 @@ class Experiment:
     def scores_of(self, metrics: dict[str, float]) -> tuple[float, ...] | None:
         """Of a search with several metrics: all of them signed, the searcher's own first; None where one is missing or not
         finite."""
-        if not isinstance(self.settings, Nsga2Searcher):
+        goals = self.settings.goals
+        if not goals:
             return None
-        goals = [(self.metric, self.settings.smaller_is_better)]
-        goals += [(goal.metric, goal.smaller_is_better) for goal in self.settings.objectives]
         values = [(metrics.get(name), smaller) for name, smaller in goals]
         scores = tuple((value if smaller else -value) + 0.0 for value, smaller in values if usable(value))
         return scores if len(scores) == len(goals) else None
@@ -323,7 +332,7 @@ def _check_experiment(experiment: Experiment) -> None:
             assert key not in rung.ended, f"{trial} waits, and its training has ended"
             waiting.add(trial.number)
     assert experiment.keeps_places or not (experiment.vacant or experiment.replacements), "a place is vacant where none is kept"
-    if experiment.settings.name == "custom":
+    if experiment.settings.DECIDED_OUTSIDE:
         paused = {trial.number for trial in trials if trial.status == "paused"}
         due = [number for number, _ in experiment.extensions]
         assert not waiting, "a trial of a custom search waits at a rung"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.schemas.config.rungs import Bracket, shares
+from tenuto.schemas.config.brackets import Bracket, shares
 
 
 def flat_lengths(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:

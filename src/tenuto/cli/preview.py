@@ -37,6 +37,7 @@ def preview(
     from tenuto.schemas.config import ExperimentConfig
     from tenuto.schemas.config.rungs import doubts
     from tenuto.services.searcher.explain import preview as plan_of
+    from tenuto.services.searcher.methods import UnknownRules
 
     view = _view(context, config, overrides, template)
     if merged:
@@ -45,18 +46,24 @@ def preview(
         say(dump_yaml(view["config"]).rstrip())
         return
     parsed = ExperimentConfig.model_validate(view["config"])
-    plan = plan_of(parsed)
+    try:
+        plan = plan_of(parsed)
+    except UnknownRules as error:  # the cluster may have a package that is not installed here
+        plan, missing = None, str(error)
     if json:
-        print_json(asdict(plan) | view)
+        print_json((asdict(plan) if plan else {"problem": missing}) | view)
         return
-    _show_plan(plan)
+    if plan:
+        _show_plan(plan)
+    else:
+        say(f"The plan of the search cannot be shown. {missing}")
     tell_plan({"warnings": doubts(parsed)})
     _show_values(view["values"], everything=everything)
     if view.get("wall_hours_max"):
         say(f"It may run for {view['wall_hours_max']:g} h, waiting and pauses not counted; then it is canceled.")
     if view.get("alone"):
         say(NO_CLUSTER)
-    if plan.problem:
+    if plan and plan.problem:
         raise CliError(f"This search cannot be started: {plan.problem}")
     if view["refused"]:
         raise CliError(f"The cluster would refuse it now: {view['refused']}")
@@ -91,18 +98,19 @@ def _alone(text: bytes, said: Sequence[str]) -> dict[str, Any]:
     """Raises ConfigError, and CliError where a template is named."""
     import json
 
+    from tenuto.kernel import search_methods
     from tenuto.schemas.config.layers import BUILT_IN, COMMAND_LINE
     from tenuto.schemas.config.merging import resolved
-    from tenuto.schemas.config.reading import load_yaml, parse_config
+    from tenuto.schemas.config.reading import load_yaml
 
     document = load_yaml(text)
     if isinstance(document, dict) and document.get("template") is not None:
         raise CliError(f"Template {document['template']} is kept by a cluster.")
-    parsed = parse_config(text)
+    parsed = search_methods.parsed(text)
     names = {BUILT_IN: "built_in", COMMAND_LINE: "command_line", 0: "configuration"}
     values = [
         {"path": item.path, "value": item.value, "source": names[item.source], "source_name": ""}
-        for item in resolved(document, []).values(said)
+        for item in resolved(document, [], search_methods.validated).values(said)
     ]
     return {"config": json.loads(parsed.to_json()), "layers": [], "values": values, "refused": "", "alone": True,
             "wall_hours_max": parsed.resources.max_wall_hours}  # fmt: skip
@@ -149,8 +157,9 @@ def read_config(path: Path, overrides: Sequence[str] = ()):  # type: ignore[no-u
     """The configuration in the file, with what `--set` says, for what runs without a cluster; raises CliError with every
     problem."""
     from tenuto.cli.overrides import read_overrides
+    from tenuto.kernel import search_methods
     from tenuto.schemas.config.errors import ConfigError
-    from tenuto.schemas.config.reading import load_yaml, parse_config
+    from tenuto.schemas.config.reading import load_yaml
 
     text = read_text(path, read_overrides(overrides))
     try:
@@ -160,6 +169,6 @@ def read_config(path: Path, overrides: Sequence[str] = ()):  # type: ignore[no-u
                 f"{path} names a template, which a cluster keeps, and this runs without one: `tenuto exp preview {path} --merged`"
                 " prints the merged configuration, which names none."
             )
-        return parse_config(text)
+        return search_methods.parsed(text)
     except ConfigError as error:
         raise refused(path, error.problems) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,14 +49,29 @@ def fetch(client: Client, upto: int | None, experiment_id: int | None = None) ->
 
 
 def verify(events: list[Event], experiment_id: int, *, whole: bool = True) -> list[ServiceVerdict]:
-    """`events`: the whole log; not `whole`: those of the experiment, on which the services of OWN_SERVICES alone depend."""
+    """`events`: the whole log; not `whole`: those of the experiment, on which the services of OWN_SERVICES alone depend. Searches
+    that this Python cannot decide again are left out."""
     from tenuto.kernel.replay import verify_decisions
 
-    verdicts = []
+    verdicts, left_out = [], undecidable(events)
     for core in chosen(whole):
         own = sum(1 for event in events if event.type in core.emits and event.correlation_id == str(experiment_id))
-        verdicts.append(ServiceVerdict(core.name, core.rule_version, verify_decisions(core, events), own))
+        seen = [event for event in events if not _about(event, left_out)] if core.name == "searcher" and left_out else events
+        verdicts.append(ServiceVerdict(core.name, core.rule_version, verify_decisions(core, seen), own))
     return verdicts
+
+
+def undecidable(events: Iterable[Event]) -> dict[int, str]:
+    """By experiment: why its search cannot be decided again here, as a sentence."""
+    from tenuto.services.searcher.explain import undecidable
+
+    return undecidable(events)
+
+
+def _about(event: Event, experiments: Container[int]) -> bool:
+    from tenuto.services.searcher.evolve import experiment_of
+
+    return experiment_of(event.data) in experiments
 
 
 def chosen(whole: bool) -> list[AnyCore]:

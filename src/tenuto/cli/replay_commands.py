@@ -53,7 +53,7 @@ def replay(
 
 def _verify(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -> None:
     from tenuto.cli.output import console, print_json, table
-    from tenuto.cli.replay import fetch, verify
+    from tenuto.cli.replay import fetch, undecidable, verify
 
     events = fetch(rest, upto, None if whole else experiment)
     verdicts = verify(events, experiment, whole=whole)
@@ -62,13 +62,15 @@ def _verify(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -
         say("What differs may follow from other experiments: the whole log is read.", file=sys.stderr)
         whole, events = True, fetch(rest, upto)
         verdicts = verify(events, experiment)
-    ok = all(item.verdict.ok for item in verdicts)
+    left_out = undecidable(events)
+    ok = all(item.verdict.ok for item in verdicts) and experiment not in left_out
     answer = {
         "ok": ok,
         "events": len(events),
         "whole": whole,
         "head": events[-1].position if events else 0,
         "services": {item.service: _plain(item) for item in verdicts},
+        **({"left_out": left_out} if left_out else {}),
     }
     if json:
         print_json(answer)
@@ -82,7 +84,7 @@ def _verify(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -
                 item.verdict.decisions,
                 item.verdict.from_commands,
                 item.of_experiment,
-                "as recorded" if item.verdict.ok else "DIFFERENT",
+                _verdict(item, experiment in left_out),
             )
             for item in verdicts
         ]
@@ -95,8 +97,16 @@ def _verify(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -
             say(f"Replay of {len(events)} events: {decisions} decisions taken again, all as recorded.")
         if not whole:
             say("These are the experiment's own events. Scheduler and launcher decide over all experiments: `--whole` adds them.")
-    if not ok:
+    if not all(item.verdict.ok for item in verdicts):
         raise CliError("The record does not replay: at least one decision differs from what was recorded.", EXIT_DIVERGED)
+    if not ok:
+        raise CliError(f"The search of experiment {experiment} cannot be decided again here. {left_out[experiment]}")
+
+
+def _verdict(item: ServiceVerdict, left_out: bool) -> str:
+    if not item.verdict.ok:
+        return "DIFFERENT"
+    return "not decided again" if left_out and item.service == "searcher" else "as recorded"
 
 
 def _plain(item: ServiceVerdict) -> dict[str, Any]:

@@ -140,14 +140,17 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
     """The configured search, and the same with each method named, as far as their settings are the same."""
     from pydantic import ValidationError
 
+    from tenuto.kernel import plugins, search_methods
+    from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.rungs import with_shortest
-    from tenuto.services.searcher.methods import METHODS
+    from tenuto.schemas.config.searchers import OWN_NAMES
 
+    known = plugins.names(search_methods.GROUP)
     mine = {key: value for key, value in config.searcher.model_dump(mode="json").items() if value is not None}
     found: dict[str, ExperimentConfig] = {config.searcher.name: config}
     for name in filter(None, (part.strip() for part in methods.split(","))):
-        if name not in METHODS:
-            raise CliError(f"There is no method {name}; there are {', '.join(METHODS)}.")
+        if name not in known:
+            raise CliError(f"There is no method {name}; there are {', '.join(known)}.")
         if name in found:
             continue
         if name == "custom":
@@ -155,12 +158,16 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
         kept: dict[str, Any] = {key: value for key, value in mine.items() if key in SHARED | same_settings(name, config)}
         if "max_trials" not in kept:
             kept["max_trials"] = 256
+        if name not in OWN_NAMES:
+            kept["settings"] = {}
         while True:
             try:
                 # With what is None: a hyperparameter's value may be.
                 whole = config.model_dump(mode="json") | {"searcher": kept | {"name": name}}
-                found[name] = with_shortest(type(config).model_validate(whole), kept)
+                found[name] = search_methods.settled(with_shortest(type(config).model_validate(whole), kept))
                 break
+            except ConfigError as error:
+                raise CliError(f"The {name} searcher cannot be compared: {error}.") from error
             except ValidationError as error:
                 extra = [item["loc"][-1] for item in error.errors() if item["type"] == "extra_forbidden"]
                 if not extra:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.search_methods import validated
 from tenuto.schemas.config import ExperimentConfig, derive
 from tenuto.schemas.config.derive import OverrideError, with_validations
-from tenuto.schemas.config.reading import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource, hyperparameters_hash
@@ -76,12 +77,12 @@ class Deriving:
             trusted_user=await self._trusted((source,) if source else ()),
             data=await self._records.known_data(trial.id),
         )
-        return self._derived(submitted, raw, parent)
+        return await self._derived(submitted, raw, parent)
 
     async def fork(self, experiment_id: int, overrides: Mapping[str, Any]) -> Derived:
         submitted = await self._submitted(experiment_id)
         raw = derive.fork(_plain(submitted), experiment_id, submitted.seed, overrides)
-        return self._derived(submitted, raw, await self._parent("fork", experiment_id))
+        return await self._derived(submitted, raw, await self._parent("fork", experiment_id))
 
     async def continuation(self, experiment_id: int, overrides: Mapping[str, Any]) -> Derived:
         submitted = await self._submitted(experiment_id)
@@ -94,7 +95,7 @@ class Deriving:
             raise Refused(f"Experiment {experiment_id} kept no checkpoint to go on from; `tenuto exp fork` starts it anew.")
         parent = await self._parent("continuation", experiment_id)
         changes = {"sources": sources, "trusted_user": await self._trusted(sources)}
-        derived = self._derived(submitted, raw, parent.model_copy(update=changes))
+        derived = await self._derived(submitted, raw, parent.model_copy(update=changes))
         if derived.config.searcher.max_length.unit == submitted.config.searcher.max_length.unit:
             recorded = await self._views.recorded_validations(experiment_id)
             kept = tuple(with_validations(source, recorded.get(source.trial_number, ())) for source in sources)
@@ -175,8 +176,8 @@ class Deriving:
             )
         return owner
 
-    def _derived(self, submitted: ExperimentSubmitted, raw: dict[str, Any], parent: Parent) -> Derived:
-        config = validated(raw)
+    async def _derived(self, submitted: ExperimentSubmitted, raw: dict[str, Any], parent: Parent) -> Derived:
+        config = await asyncio.to_thread(validated, raw)  # a search method's package may run code of its own
         return Derived(
             config=config,
             seed=config.reproducibility.experiment_seed,

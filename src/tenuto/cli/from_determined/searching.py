@@ -8,9 +8,9 @@ from typing import Any
 
 from tenuto.cli.from_determined.lengths import Lengths
 from tenuto.cli.from_determined.notes import Notes
+from tenuto.schemas.config.brackets import adaptive_brackets
 from tenuto.schemas.config.determined_fields import FIELDS
-from tenuto.schemas.config.rungs import adaptive_brackets
-from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
+from tenuto.schemas.config.searcher_base import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 
 COMMON = ("metric", "smaller_is_better")
 SOURCES = ("source_trial_id", "source_checkpoint_uuid")
