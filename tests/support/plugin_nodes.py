@@ -37,6 +37,8 @@ class PluginBench(Bench):
         await super().close()
         for made in self.opened:
             with contextlib.suppress(ProvisionerError):  # the broken one
+                for node in await made.nodes():
+                    await made.stop(node)
                 await until_async(made.nodes, lambda nodes: all(node.phase == "ended" for node in nodes))
 
     async def start_twice(self, wanted: Order) -> None:
