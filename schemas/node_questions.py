@@ -15,10 +15,10 @@ LOG_LINES_MAX = 10_000
 
 
 class NodesQuestion(Model):
-    about: Literal["check", "logs", "standings"]
+    about: Literal["check", "known", "logs", "standings"]
     pool: str = Field(pattern=NAME_PATTERN)
     provisioning: Provisioning | None = None
-    """check: of these settings. None: of those that the pool has."""
+    """check: of these settings; None: of those that the pool has. known: the launcher has the provisioner of these."""
     node_id: str = Field(default="", pattern=rf"^$|{AGENT_NAME_PATTERN}")
     """logs: of this node."""
     lines_max: int = Field(default=200, ge=1, le=LOG_LINES_MAX)
@@ -69,3 +69,4 @@ class NodesAnswer(Model):
     error: str = ""
     """Reason why there is no answer, as a sentence."""
     code: Literal["", "not_found", "unavailable"] = ""
+    """not_found, to known: the launcher has no such provisioner."""

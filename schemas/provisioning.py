@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -10,8 +10,8 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.names import NAME_PATTERN
 
-ProvisionerKind = Literal["static", "ssh", "slurm", "kubernetes", "aws", "gcp"]
-"""static: agents are started by people, and the pool's nodes are nobody's business here."""
+STATIC = "static"
+"""The one name that is no provisioner's: agents are started by people, and the pool's nodes are nobody's business here."""
 NODE_TYPES_MAX = 20
 WORKSPACES_MAX = 500
 """Most workspaces with a limit of their own in one pool: the settings are one event."""
@@ -47,7 +47,8 @@ class NodeType(Model):
 class Provisioning(Model):
     """Common fields of PoolProvisioned and the request for it."""
 
-    provisioner: ProvisionerKind = "static"
+    provisioner: str = Field(default=STATIC, pattern=NAME_PATTERN)
+    """Name of the plug-in of the launcher that starts and ends nodes. static: none does."""
     settings: Settings = {}
     node_types: Annotated[tuple[NodeType, ...], Field(min_length=1, max_length=NODE_TYPES_MAX)] = (NodeType(),)
     nodes_min: int = Field(default=0, ge=0, le=NODES_MAX)
@@ -67,6 +68,10 @@ class Provisioning(Model):
     join_seconds: float = Field(default=900.0, ge=10, le=604_800, allow_inf_nan=False)
     """Time from the start of a node until its agent has joined; a node that takes longer has failed. Waiting in the provider's
     own queue does not count."""
+
+    @property
+    def starts_nodes(self) -> bool:
+        return self.provisioner != STATIC
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

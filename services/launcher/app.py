@@ -25,8 +25,7 @@ from tenuto.schemas.node_questions import DemandStanding
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.backlog import Backlogs
 from tenuto.services.launcher.adapters.gauges import Losses, backlog_of, nodes_of
-from tenuto.services.launcher.adapters.provisioners import Provisioner
-from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
+from tenuto.services.launcher.adapters.provisioners import Provisioner, open_provisioner
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.effects.keepers import Keepers
@@ -110,4 +109,4 @@ def _standings(state: State, pool: str, now_us: int) -> tuple[DemandStanding, ..
 
 def _provisioning(state: State, pool: str) -> Provisioning | None:
     known = state.pools.get(pool)
-    return known.provisioning if known is not None and known.provisioning.provisioner != "static" else None
+    return known.provisioning if known is not None and known.provisioning.starts_nodes else None

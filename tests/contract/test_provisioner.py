@@ -15,8 +15,10 @@ from tests.support import kubernetes_real
 from tests.support import slurm as slurm_support
 from tests.support import sshd as sshd_support
 from tests.support.aws_bench import AwsBench
+from tests.support.example_plugins import example_plugins, importable  # noqa: F401 - a fixture
 from tests.support.gcp_bench import GcpBench
 from tests.support.kubernetes_bench import KubernetesBench, RealKubernetesBench
+from tests.support.plugin_nodes import PluginBench
 from tests.support.provisioner_benches import SECRET, Bench, is_live, order, until, until_over, until_printed
 from tests.support.slurm import Slurm
 from tests.support.slurm_nodes import RestBench, SlurmBench
@@ -50,6 +52,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         pytest.param("slurmrestd", marks=REST),
         pytest.param("ssh", marks=SSH),
         *STAND_INS,
+        "plug-in",
         pytest.param("kubernetes-real", marks=kubernetes_real.MARKS),
     ]
 )
@@ -64,6 +67,12 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
         made = await asyncio.to_thread(RealKubernetesBench.begun, tmp_path, request.getfixturevalue("kubernetes"))
         yield made
         await made.close()
+        return
+    if request.param == "plug-in":
+        with importable(request.getfixturevalue("example_plugins")):
+            made = PluginBench(tmp_path)
+            yield made
+            await made.close()
         return
     if request.param == "ssh":
         made = SshBench(tmp_path, request.getfixturevalue("sshd"))

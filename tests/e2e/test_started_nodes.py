@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, RealNode
-from tenuto.services.launcher.adapters.provisioners.registry import open_provisioner
+from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, RealNode, open_provisioner
 from tests.support import slurm as slurm_support
 from tests.support import sshd as sshd_support
 from tests.support.leases import OUTLIVES_THE_TEST

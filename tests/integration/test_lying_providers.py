@@ -20,6 +20,8 @@ UNSTORABLE = "\0\ud800\x1b[2J\nx" + "x" * 100_000
 class Liar:
     """Starts what it is asked to, and tells of more."""
 
+    waits_long = False
+
     def __init__(self) -> None:
         self.own: list[str] = []
         self.stopped: list[str] = []

@@ -27,6 +27,8 @@ def test_words_on_a_node_are_told_once_however_often_the_settings_changed() -> N
 class Provider:
     """One that is away, or starts nothing, as long as the test says so."""
 
+    waits_long = False
+
     def __init__(self) -> None:
         self.looks, self.starts = LOST, NO_TOKEN
 

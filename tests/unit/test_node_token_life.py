@@ -6,6 +6,7 @@ import pytest
 
 from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX
 from tenuto.schemas.provisioning import Provisioning
+from tenuto.services.launcher.adapters.provisioners import open_provisioner
 from tenuto.services.launcher.effects.nodes import token_seconds
 
 
@@ -19,4 +20,5 @@ from tenuto.services.launcher.effects.nodes import token_seconds
 )  # fmt: skip
 def test_a_token_lives_no_longer_than_a_node_may_wait(provisioner: str, settings: dict[str, str], seconds: float) -> None:
     """Clouds keep boot scripts, with their tokens, where others may read them."""
-    assert token_seconds(Provisioning(provisioner=provisioner, settings=settings, join_seconds=900)) == seconds
+    made = open_provisioner("cluster", "gpus", Provisioning(provisioner=provisioner, settings=settings))
+    assert token_seconds(made, 900.0) == seconds

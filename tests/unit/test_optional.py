@@ -14,10 +14,25 @@ from tenuto.cli.picture import draw
 from tenuto.kernel.optional import EXTRAS, USED_BY, NotInstalled, needed
 from tests.support.import_graph import ROOT, imported_at_once, modules
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _of_plugins() -> dict[str, tuple[str, ...]]:
+    """Module of each plug-in that has an extra of its name, and the packages of that extra."""
+    return {
+        value.partition(":")[0]: packages
+        for declared in PROJECT["entry-points"].values()
+        for name, value in declared.items()
+        if (packages := tuple(package for package, extra in EXTRAS.items() if extra == name))
+    }
+
+
+ALLOWED = {**USED_BY, **_of_plugins()}
+
 
 def _part_of(module: str) -> str:
-    """The part of USED_BY that the module belongs to; empty where it belongs to none."""
-    return next((part for part in USED_BY if f"{module}.".startswith(f"{part}.")), "")
+    """The part of ALLOWED that the module belongs to; empty where it belongs to none."""
+    return next((part for part in ALLOWED if f"{module}.".startswith(f"{part}.")), "")
 
 
 def test_without_them_the_rest_can_be_imported() -> None:
@@ -26,11 +41,11 @@ def test_without_them_the_rest_can_be_imported() -> None:
         part = _part_of(name)
         for imported in imported_at_once(ast.parse(path.read_text())):
             package = imported.split(".")[0]
-            if package in EXTRAS and package not in USED_BY.get(part, ()):
+            if package in EXTRAS and package not in ALLOWED.get(part, ()):
                 wrong.append(f"{name} imports {package}: import it where it is used, or see kernel/optional.py")
             other, public = _part_of(imported), name.count(".") == 1
             if other and not part and not public and _imports_at_once(imported):
-                wrong.append(f"{name} imports {imported}, which imports {', '.join(USED_BY[other])}")
+                wrong.append(f"{name} imports {imported}, which imports {', '.join(ALLOWED[other])}")
     assert wrong == []
 
 
@@ -56,7 +71,7 @@ def test_what_is_imported_at_once_is_found() -> None:
 
 
 def test_each_comes_with_an_extra_that_there_is() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = PROJECT["optional-dependencies"]
     for package, extra in EXTRAS.items():
         distributions = [item.split(">")[0].replace("-", "_") for item in extras[extra]]
         assert any(item.startswith(package.split(".")[0]) for item in distributions), package

@@ -26,7 +26,6 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX, NodeTokenAnswer, NodeTokenQuestion
-from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, ProvisionerError, RealNode, StartsGroups, Watched
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode, StartFailure
@@ -61,12 +60,9 @@ TROUBLE_SECONDS_MAX = 60.0
 T = TypeVar("T")
 
 
-def token_seconds(provisioning: Provisioning) -> float:
-    """Life of a node's join token: long where a node may wait for long before it needs it, in the provider's own queue or for its
-    installation by SSH. A cloud's machine installs within its time to join, and clouds keep the boot script with its token."""
-    queues = provisioning.provisioner in ("slurm", "kubernetes")
-    installs = provisioning.provisioner == "ssh" and "install" in provisioning.settings
-    return NODE_TOKEN_SECONDS_MAX if queues or installs else min(NODE_TOKEN_SECONDS_MAX, 2 * provisioning.join_seconds)
+def token_seconds(provisioner: Provisioner, join_seconds: float) -> float:
+    """Life of a node's join token."""
+    return NODE_TOKEN_SECONDS_MAX if provisioner.waits_long else min(NODE_TOKEN_SECONDS_MAX, 2 * join_seconds)
 
 
 class Keeper:
@@ -230,7 +226,8 @@ class Keeper:
         return [None] * len(orders)
 
     async def _order(self, node: Node) -> Order:
-        environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, token_seconds(self._provisioning))}
+        seconds = token_seconds(self.provisioner, self._provisioning.join_seconds)
+        environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, seconds)}
         return Order(node.node_id, node.node_type, environment)
 
     async def _token(self, node: Node, seconds: float) -> str:

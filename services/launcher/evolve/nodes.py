@@ -47,13 +47,13 @@ def provisioned(state: State, data: PoolProvisioned) -> State:
     settings = Provisioning(**{name: getattr(data, name) for name in SETTINGS})
     pool = state.pools.get(data.pool)
     if pool is None:
-        if settings.provisioner == "static":
+        if not settings.starts_nodes:
             return state
         before = max([0, *(number for name, number in map(pool_and_number, _agents(state)) if name == data.pool)])
         return put_pool(state, ProvisionedPool(data.pool, 1, settings, numbers=before, numbers_before=before))
     old = pool.provisioning
     if (old.provisioner, old.settings) != (settings.provisioner, settings.settings):
-        former = pool.former if old.provisioner == "static" else (Place(pool.generation, old), *pool.former)
+        former = (Place(pool.generation, old), *pool.former) if old.starts_nodes else pool.former
         pool = replace(pool, generation=pool.generation + 1, former=_remembered(pool, former))
     return put_pool(state, replace(pool, provisioning=settings, backoffs=Map(), offered=Map()))
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tenuto.schemas import subjects
 from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodesAnswer, NodesQuestion, NodeWords
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.launcher.adapters.provisioners import ProvisionerError
+from tenuto.services.launcher.adapters.provisioners import ProvisionerError, check_known
 from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.effects.nodes import bounded
 
@@ -88,6 +88,8 @@ class NodeQuestions:
                 words=words_of(self._keepers, question.pool),
                 trouble=self._keepers.trouble_of(question.pool)[:TROUBLE_CHARACTERS_MAX],
             )
+        if question.about == "known":
+            return _known(question)
         if question.about == "check":
             return await self._check(question)
         for keeper in self._keepers.of(question.pool):
@@ -109,6 +111,15 @@ class NodeQuestions:
         finally:
             await provisioner.close()
         return NodesAnswer(findings=tuple(CheckFinding(what=item.what, problem=item.problem) for item in findings))
+
+
+def _known(question: NodesQuestion) -> NodesAnswer:
+    try:
+        if question.provisioning is not None:
+            check_known(question.provisioning.provisioner)
+    except ProvisionerError as error:
+        return NodesAnswer(error=str(error), code="not_found")
+    return NodesAnswer()
 
 
 def words_of(keepers: Keepers, pool: str) -> tuple[NodeWords, ...]:

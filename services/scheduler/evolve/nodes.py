@@ -13,7 +13,7 @@ from tenuto.services.scheduler.state.usable import closed_slots
 
 
 def pool_provisioned(state: State, data: PoolProvisioned) -> State:
-    if data.provisioner == "static":
+    if not data.starts_nodes:
         return replace(state, provisioned=state.provisioned.delete(data.pool)) if data.pool in state.provisioned else state
     before = state.provisioned.get(data.pool)
     slots_most = data.nodes_max * max(node_type.slots for node_type in data.node_types)

@@ -88,24 +88,25 @@ def _tell_of_nodes(context: typer.Context, pool: str) -> None:
 
 def _empty(rest: Any, pool: str) -> str:
     """What is said of a pool that the scheduler does not know."""
-    settings = _provisioning(rest, pool)
-    if settings is None or settings["provisioner"] == "static":
+    if _provisioning(rest, pool) is None:
         return f"There is no pool {pool}."
     return f"Pool {pool} has neither nodes nor experiments: nodes come when work waits (`tenuto pool show {pool}`)."
 
 
 def _provisioning(rest: Any, pool: str) -> dict[str, Any] | None:
-    """Where the pool's nodes come from. None: it never had a provisioner, or that cannot be told."""
+    """Where the pool's nodes come from. None: it has no provisioner, or that cannot be told."""
+    from tenuto.schemas.provisioning import STATIC
+
     try:
         found: dict[str, Any] = rest.get(f"/pools/{pool}/provisioning")["provisioning"]
     except ClientError:
         return None
-    return found
+    return found if found["provisioner"] != STATIC else None
 
 
 def _comes_by_itself(settings: dict[str, Any] | None, slots: int) -> bool:
     """True if a provisioner starts nodes that could hold a gang of so many slots."""
-    if settings is None or settings["provisioner"] == "static":
+    if settings is None:
         return False
     most = max((kind["slots"] for kind in settings["node_types"]), default=0)
     return slots <= most * int(settings["nodes_max"])
@@ -186,6 +187,7 @@ def pools() -> None:
 def list_pools(context: typer.Context, json: Json = False) -> None:
     """Show the pools: how each shares its slots, and how many are free."""
     from tenuto.cli.output import print_json, show_rows
+    from tenuto.schemas.provisioning import STATIC
 
     found = [
         {name: value for name, value in pool.items() if name != "rows"} for pool in client(context).get("/jobs", limit=1)["pools"]
@@ -195,9 +197,7 @@ def list_pools(context: typer.Context, json: Json = False) -> None:
     nothing = {"agents": 0, "capacity": 0, "free": 0, "leaving": 0, "waiting": 0}
     unknown = by_itself.keys() - {pool["pool"] for pool in found}
     found += [{"pool": name, "policy": "priority", "usage_half_life_hours": None, **nothing} for name in unknown]
-    found = [
-        pool | {"nodes_from": by_itself.get(pool["pool"], "static")} for pool in sorted(found, key=lambda pool: pool["pool"])
-    ]
+    found = [pool | {"nodes_from": by_itself.get(pool["pool"], STATIC)} for pool in sorted(found, key=lambda pool: pool["pool"])]
     if json:
         print_json(found)
         return

@@ -21,7 +21,10 @@ POOLS_ASKED_MAX = 20
 COSTS = "workspace_cost_per_hour_max"
 Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
 NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node, such as gpus-7.")]
-Provisioner = Annotated[str | None, typer.Option("--provisioner", help="static, ssh, slurm, kubernetes, aws or gcp.")]
+Provisioner = Annotated[
+    str | None,
+    typer.Option("--provisioner", help="What starts its nodes: a plug-in of the launcher, such as ssh; or static: people do."),
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Setting of the provisioner, such as partition=gpu; repeated.")]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="All of it as YAML: provisioner, settings, node_types, limits.")]
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Slots of a node, if all nodes are alike.")]
@@ -55,8 +58,11 @@ def create(
     idle_seconds: Idle = None, join_seconds: Join = None,
 ) -> None:  # fmt: skip
     """Have the nodes of a pool started when work waits, and given back when it does not."""
+    from tenuto.kernel import plugins
+
     if provisioner is None and file is None:
-        raise CliError("Say where the nodes come from: --provisioner ssh, slurm, kubernetes, aws or gcp, or a --file.")
+        known = ", ".join(plugins.names("tenuto.provisioners"))
+        raise CliError(f"Say where the nodes come from: --provisioner with a name (there are here: {known}), or a --file.")
     given = _given(provisioner, sets, slots, cost, device, images, label)
     limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     _put(context, pool, _merged(_read(file), given, limits))

@@ -23,7 +23,7 @@ def read_provisioning(file: Path) -> Provisioning:
 
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
-    from tenuto.schemas.provisioning import Provisioning
+    from tenuto.schemas.provisioning import STATIC, Provisioning
 
     try:
         document = load_yaml(file.read_bytes())
@@ -34,9 +34,9 @@ def read_provisioning(file: Path) -> Provisioning:
     if not isinstance(document, dict):
         raise CliError(f"{file} must be a mapping with the settings of a pool's nodes, such as `nodes_max: 10`.")
     # Where the nodes come from makes no difference to the simulation, but static would mean none.
-    kind = document.get("provisioner", "slurm")
+    simulated = {"provisioner": "simulated"} if document.get("provisioner", STATIC) == STATIC else {}
     try:
-        settings = Provisioning.model_validate({**document, "provisioner": "slurm" if kind == "static" else kind})
+        settings = Provisioning.model_validate(document | simulated)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -1,7 +1,8 @@
 """Optional packages: those that Tenuto uses if they are installed, and the extra that installs each. The policy, in one place:
 
-- USED_BY names the parts of Tenuto that import such a package at module level; no other part imports one of these parts at module
-level, so that everything else works without the package.
+- USED_BY names the parts of Tenuto that import such a package at module level, beside the plug-ins that pyproject.toml declares,
+each of which may import those of the extra of its own name; no other part imports one of these parts at module level, so that
+everything else works without the package.
 - Everywhere else it is imported where it is used, by `needed`. If it is missing, the error says what cannot be imported and what
 installs it.
 - The presence of a package may decide what is offered. It never decides what is recorded.
@@ -45,10 +46,6 @@ USED_BY = {
     "tenuto.workers.determined.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
-    "tenuto.services.launcher.adapters.provisioners.kubernetes": ("kubernetes_asyncio",),
-    "tenuto.services.launcher.adapters.provisioners.ssh": ("asyncssh",),
-    "tenuto.services.launcher.adapters.provisioners.aws": ("boto3", "botocore"),
-    "tenuto.services.launcher.adapters.provisioners.gcp.door": ("google.cloud.compute_v1",),
 }
 """Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
 and its like) import these parts."""

@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[^=,]+=[^,]*[^,\s]")
 def provision(state: ClusterState, command: ProvisionPool) -> Sequence[EventData]:
     check_admin(state, command, "pool.admin")
     known = state.nodes.pools
-    if command.pool not in known and command.settings.provisioner == "static":
+    if command.pool not in known and not command.settings.starts_nodes:
         return []
     if command.pool not in known and len(known) >= POOLS_MAX:
         raise Refused(f"{POOLS_MAX} pools have a provisioner, and no more are kept: change one of those.", "conflict")

@@ -86,7 +86,7 @@ def fold(known: Nodes, data: EventData, envelope: Envelope) -> Nodes:
         case PoolProvisioned():
             settings = Provisioning(**{name: getattr(data, name) for name in SETTINGS})
             before = known.pools.get(data.pool) or Pool(data.pool, settings)
-            wanted = () if settings.provisioner == "static" else before.wanted
+            wanted = before.wanted if settings.starts_nodes else ()
             pool = replace(before, provisioning=settings, failure=None, wanted=wanted)
             return replace(known, pools=known.pools.set(data.pool, pool))
         case PoolMountsChanged():

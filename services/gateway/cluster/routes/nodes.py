@@ -31,8 +31,8 @@ from tenuto.services.gateway.trials.bodies import Done
 router = APIRouter(tags=["nodes"], route_class=StrictRoute)
 ANSWER_SECONDS_MAX = 60.0
 """The launcher gives up on a provider sooner, and says so."""
-STANDINGS_SECONDS_MAX = 3.0
-"""The launcher knows them without asking anybody."""
+AT_ONCE_SECONDS_MAX = 3.0
+"""For what the launcher knows without asking anybody."""
 SILENT = "The launcher does not answer right now; try again in a few seconds. Nodes and training go on meanwhile."
 NodeId = Annotated[str, Path(pattern=AGENT_NAME_PATTERN)]
 
@@ -42,7 +42,7 @@ async def pools(door: Door) -> Response:
     """Pools whose nodes a provisioner starts."""
     await door.users_known()
     known = door.state.nodes.pools
-    return answer([_pool(door, known[name]) for name in sorted(known) if known[name].provisioning.provisioner != "static"])
+    return answer([_pool(door, known[name]) for name in sorted(known) if known[name].provisioning.starts_nodes])
 
 
 @router.get("/pools/{pool}/provisioning", response_model=PoolView)
@@ -53,10 +53,10 @@ async def provisioning(door: Door, pool: PoolName) -> Response:
     if known is None:
         raise DoorError("not_found", f"Pool {pool} has no provisioner: its agents are started by people.")
     view = _pool(door, known)
-    if view.nodes or view.provisioning.provisioner != "static":
+    if view.nodes or view.provisioning.starts_nodes:
         with contextlib.suppress(NatsError, TimeoutError):  # then it is told without
             question = NodesQuestion(about="standings", pool=pool)
-            found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), STANDINGS_SECONDS_MAX))
+            found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), AT_ONCE_SECONDS_MAX))
             mine = [node for node in door.state.nodes.nodes.values() if node.pool == pool]
             coming = {node.node_id for node in mine if _phase(door, node) in ("requested", "started")}
             words = tuple(item for item in found.words if item.node_id in coming)
@@ -68,7 +68,8 @@ async def provisioning(door: Door, pool: PoolName) -> Response:
 @router.put("/pools/{pool}/provisioning", response_model=Done)
 async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
     """Starts and ends the pool's nodes like this from now on. Provisioner `static`: not at all, and those that it has are given
-    back."""
+    back. A provisioner that the launcher does not have is refused, unless the launcher is away."""
+    await _check_known(door, pool, body)
     events = await door.carry_out(ProvisionPool(**asked(door), pool=pool, settings=body))
     return answer(Done(id=0, changed=bool(events)))
 
@@ -136,6 +137,19 @@ def _reached_by_nodes(door: ClusterDoor) -> tuple[CheckFinding, ...]:
         return ()
     note = "Nodes on other machines cannot join there: start with `tenuto up --listen ADDRESS`, or set TENUTO_PUBLIC_URL."
     return (CheckFinding(what=f"address of the gateway, as nodes are told it: {url}", note=note),)
+
+
+async def _check_known(door: ClusterDoor, pool: str, wanted: Provisioning) -> None:
+    """Of a provisioner that the pool does not have yet. Of one that it has, limits may change although its plug-in is gone.
+    Raises DoorError."""
+    known = door.state.nodes.pools.get(pool)
+    if not wanted.starts_nodes or (known is not None and known.provisioning.provisioner == wanted.provisioner):
+        return
+    with contextlib.suppress(NatsError, TimeoutError):  # then `pool check` and `pool show` tell
+        question = NodesQuestion(about="known", pool=pool, provisioning=wanted)
+        found = NodesAnswer.from_json(await door.ask(subjects.NODES, question.to_json(), AT_ONCE_SECONDS_MAX))
+        if found.code == "not_found":
+            raise DoorError("invalid", found.error)
 
 
 async def _ask(door: ClusterDoor, question: NodesQuestion) -> NodesAnswer:

@@ -1,4 +1,4 @@
-"""The port of provisioners: what starts nodes with an agent each, and ends them. One adapter per kind, one contract suite.
+"""The port of provisioners: what starts nodes with an agent each, and ends them. One plug-in per kind, one contract suite.
 
 An adapter keeps no state of its own: all that it knows of its nodes it reads from the provider, by the tags that it gave them. It
 does not retry, wait or decide; what is to be done follows from the record and from `nodes()`, which the launcher compares.
@@ -6,12 +6,21 @@ does not retry, wait or decide; what is to be done follows from the record and f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from tenuto.schemas.provisioning import NodeType
+from tenuto.kernel import plugins
+from tenuto.kernel.plugins import PluginError
+from tenuto.schemas.provisioning import NodeType, Provisioning
 
+logger = logging.getLogger(__name__)
+
+GROUP = "tenuto.provisioners"
+"""Of entry points. A plug-in is called with the cluster, the pool, its provisioning and the directory of secrets (None: there is
+none), and returns its Provisioner."""
 Phase = Literal["pending", "running", "ended"]
 
 
@@ -36,7 +45,9 @@ class Order:
     node_type: NodeType
     environment: Mapping[str, str] = field(repr=False)
     """Environment variables of its agent: TENUTO_AGENT_ID, TENUTO_JOIN_TOKEN (a secret that admits this one agent), labels,
-    slots. The adapter starts `python -m tenuto.cli agent run` with them."""
+    slots. The adapter starts `python -m tenuto.cli.main agent run --name NODE_ID` with them, and with
+    TENUTO_LEAVE_SIGNAL_SECONDS, the time from its SIGTERM until it kills: without that an agent leaves without a word, and its
+    node ends only with its lease."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,13 @@ class Finding:
 class Provisioner(Protocol):
     """Made for one pool of one cluster; its nodes are tagged with both. Every call is bounded in time (raises ProvisionerError
     unreachable), and may be broken off."""
+
+    @property
+    def waits_long(self) -> bool:
+        """True if a node may wait for long before its agent starts, in the provider's own queue or for its installation: its
+        join token lives as long. False where it starts within the pool's time to join, so that a token in a boot script, which
+        clouds keep, is soon worth nothing."""
+        ...
 
     async def check(self) -> Sequence[Finding]:
         """What is there and what is missing for nodes of this pool (rights, partition, image, quota); starts nothing."""
@@ -109,3 +127,34 @@ class Watched(Protocol):
     def changes(self) -> AsyncIterator[None]:
         """Yields when nodes of this pool have changed, or may have, until it raises ProvisionerError."""
         ...
+
+
+def check_known(name: str) -> None:
+    """Raises ProvisionerError if no plug-in of that name is installed here. Nothing is imported."""
+    if name not in (known := plugins.names(GROUP)):
+        raise ProvisionerError(
+            f"The launcher has no provisioner {name} (it has: {', '.join(known) or 'none'}): name one of these, or install the "
+            "package that declares it where the launcher runs, and restart the launcher.",
+            "refused",
+        )
+    try:
+        plugins.find(GROUP, name)
+    except PluginError as error:
+        raise ProvisionerError(f"Where the launcher runs, {error}", "refused") from error
+
+
+def open_provisioner(cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> Provisioner:
+    """Provisioner of one pool. `secrets_directory`: where its keys and lists are. Raises ProvisionerError if the plug-in is not
+    installed, or cannot be used."""
+    name = provisioning.provisioner
+    check_known(name)
+    try:
+        made: Provisioner = plugins.load(GROUP, name)(cluster, pool, provisioning, secrets_directory)
+    except PluginError as error:
+        raise ProvisionerError(f"Where the launcher runs, {error}", "refused") from error
+    except Exception as error:  # a defect of a plug-in must not end the service
+        logger.exception("provisioner %s cannot be opened", name)
+        raise ProvisionerError(
+            f"Provisioner {name} cannot be opened ({type(error).__name__}: {error}); the launcher's log says more.", "refused"
+        ) from error
+    return made

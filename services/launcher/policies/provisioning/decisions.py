@@ -83,7 +83,7 @@ def _request(course: Course, name: str, packing: Packing) -> None:
 
 def _keep_minimum(course: Course, name: str) -> None:
     settings = course.pool(name).provisioning
-    if settings.provisioner == "static":
+    if not settings.starts_nodes:
         return
     while (count := len(releases.kept(course.pool(name)))) < settings.nodes_min:
         pool = course.pool(name)

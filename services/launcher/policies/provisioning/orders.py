@@ -68,7 +68,7 @@ def provided(state: State) -> tuple[ProvidedPool, ...]:
             [(pool.generation, pool.provisioning), *((place.generation, place.provisioning) for place in pool.former)],
             key=lambda entry: entry[0],
         ):
-            if provisioning.provisioner != "static":
+            if provisioning.starts_nodes:
                 nodes = sum(node.generation == generation for node in pool.nodes.values())
                 found.append(ProvidedPool(name, generation, provisioning, nodes, generation == pool.generation))
     return tuple(found)

@@ -118,9 +118,8 @@ class _Pass:
         self._coming, self._idle = Rooms(coming), Rooms(idle)
         self._packing = Packing([*coming, *idle], pool.numbers)
         self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
-        self._types = [(item, of_type(pool, item, now_us)) for item in pool.provisioning.node_types]
-        if pool.provisioning.provisioner == "static":
-            self._types = []
+        types = pool.provisioning.node_types if pool.provisioning.starts_nodes else ()
+        self._types = [(item, of_type(pool, item, now_us)) for item in types]
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
         """Found once for each kind of gang."""
 

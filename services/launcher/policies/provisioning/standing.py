@@ -45,7 +45,7 @@ def _hindrance(
     settings, limits = pool.provisioning, Limits(pool)
     waits: list[int] = []
     able = 0
-    for node_type in settings.node_types if settings.provisioner != "static" else ():
+    for node_type in settings.node_types if settings.starts_nodes else ():
         whole = nodes_for(of_type(pool, node_type, now_us), wanted)
         if not whole or not limits.could_allow(whole, node_type.cost_per_hour):
             continue

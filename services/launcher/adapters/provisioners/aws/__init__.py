@@ -48,6 +48,10 @@ class AwsProvisioner:
         self._cluster, self._pool, self._provisioning, self._secrets = cluster, pool, provisioning, secrets_directory
         self._open: Door | None = None
 
+    @property
+    def waits_long(self) -> bool:
+        return False
+
     async def check(self) -> Sequence[Finding]:
         try:
             kinds = [(node_type, machine_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.values import SHOWN_MAX, BadSetting, Reader, matching, number, path
@@ -56,9 +56,7 @@ def boot_settings(values: Mapping[str, Any]) -> BootSettings:
     return BootSettings(**given | {"worker_user": "" if worker_user == user else worker_user})
 
 
-def boot_script(
-    order: Order, options: BootSettings, *, end_notice: Literal["aws", "gcp"], boot_seconds: int, stop_seconds: int
-) -> str:
+def boot_script(order: Order, options: BootSettings, *, end_notice: str, boot_seconds: int, stop_seconds: int) -> str:
     """The script, for bash as root. It has the token.
 
     `boot_seconds`: a machine whose agent has not joined by then turns itself off. `stop_seconds`: time between the cloud's order

@@ -58,6 +58,10 @@ class GcpProvisioner:
         self._words: dict[str, Words] = {}
         """Last words of instances that have ended, by provider id."""
 
+    @property
+    def waits_long(self) -> bool:
+        return False
+
     async def check(self) -> Sequence[Finding]:
         try:
             kinds = [(node_type, instance_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]

@@ -60,6 +60,10 @@ class KubernetesProvisioner:
         self._open: Door | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def waits_long(self) -> bool:
+        return True
+
     async def check(self) -> Sequence[Finding]:
         try:
             kinds = [(node_type, pod_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]

@@ -50,6 +50,10 @@ class SlurmProvisioner:
         self._secrets = secrets_directory
         self._made: Controller | None = None
 
+    @property
+    def waits_long(self) -> bool:
+        return True
+
     async def check(self) -> Sequence[Finding]:
         try:
             kinds = [(node_type, settings_of(self._provisioning, node_type)) for node_type in self._provisioning.node_types]

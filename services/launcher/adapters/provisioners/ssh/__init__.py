@@ -57,6 +57,10 @@ class SshProvisioner:
         """Hosts of starts that are under way: another start beside them would take the same ones for free."""
         self._since = time.monotonic()
 
+    @property
+    def waits_long(self) -> bool:
+        return "install" in self._provisioning.settings
+
     async def check(self) -> Sequence[Finding]:
         try:
             settings, hosts, connections = await self._open()
