@@ -50,7 +50,8 @@ class Scheduler:
                 await stop_task(sparing)
 
     async def _spare_collector(self) -> None:
-        """A state has no cycles; to look for some in one of 100,000 trials would take a decision a quarter of a second."""
+        """Keeps the collector from large scans: a state has no cycles, and a search for them in one of 100,000 trials would cost
+        a decision a quarter of a second."""
         await self.loop.wait_ready()
         spare_collector()
 

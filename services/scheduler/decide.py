@@ -184,7 +184,7 @@ def _preempted(state: State, concerned: set[str], reason: Reason) -> list[EventD
 
 
 def _pools_of_slots(state: State, data: EventData) -> list[str]:
-    """Pools in which slots become free as an allocation ends: its agents may have moved to another pool meanwhile."""
+    """Pools in which slots become free as an allocation ends; its agents may have moved to another pool meanwhile."""
     allocation = state.allocations.get(data.allocation_id) if isinstance(data, WorkersExited) else None
     return [state.agents[agent_id].pool for agent_id, _ in allocation.slots] if allocation else []
 
@@ -217,7 +217,7 @@ def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
 
 
 def _goes_on(state: State, allocation: Allocation) -> list[EventData]:
-    """A resized trial gets the slots that were kept for it, as far as they are still there; with too few it waits like others."""
+    """Grant of the slots kept for a resized trial, as far as they still exist; with too few, the trial waits like others."""
     experiment = state.experiments.get(allocation.experiment_id)
     trial = experiment.trials.get(allocation.trial_number) if experiment else None
     pool = state.pools.get(allocation.pool)
@@ -278,7 +278,8 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
 
 
 def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventData], int]:
-    """Elastic trials give up what is over the limit, the largest first. And the slots that all its trials have then."""
+    """Resizes of elastic trials that give up the slots above the limit, the largest first; and the slots that all its trials have
+    then."""
     staying = [state.allocations[item] for item in experiment.allocations]
     staying = [item for item in staying if item.leaving in ("", "resized")]
     sizes = {item.allocation_id: item.size_soon for item in staying}

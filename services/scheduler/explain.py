@@ -1,4 +1,5 @@
-"""The queue, for people: who is next, and why each one waits. It runs the very pass that decides, and writes down its reasons."""
+"""The queue, for people: its order, and the reason why each experiment waits. It runs the same pass that decides, and records its
+reasons."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fi
 SHARES_MAX = 1_000
 """Workspaces and users in an answer."""
 ROWS_MAX = 1_000
-"""Experiments of one pool in an answer; few read more, and the next page has them."""
+"""Most experiments of one pool in an answer; few read more, and the next page has them."""
 
 
 def explain(state: State, name: str, now_us: int, after: int = 0, rows_max: int = ROWS_MAX) -> list[QueueRow]:
-    """The experiments of a pool that wait for slots or have some, in the order in which they are served: so many behind position
-    `after`."""
+    """The experiments of a pool that wait for slots or have some, in the order in which they are served: one page of them, behind
+    position `after`."""
     last = after + rows_max
     pool = state.pools.get(name)
     if pool is None:
@@ -205,7 +206,7 @@ def _shares(state: State) -> tuple[ShareRow, ...]:
 
 
 def agents_answer(state: State, most: int) -> tuple[PastAgent, ...]:
-    """The first agents by their ids, with their slots and who is on them."""
+    """The first agents by their ids, with their slots and the allocations on them."""
     return tuple(_agent(state.agents[agent_id]) for agent_id in sorted(state.agents)[:most])
 
 

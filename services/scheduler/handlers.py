@@ -58,7 +58,7 @@ class Questions:
 
 
 def _by(answer: Callable[[bytes], Awaitable[bytes]]) -> Callable[[Msg], Awaitable[None]]:
-    """A handler that answers from another process, one question after the other."""
+    """Handler that answers from another process, one question after the other."""
 
     async def handle(message: Msg) -> None:
         found = await answer(message.data)

@@ -1,1 +1,1 @@
-"""The REST door itself: what each request passes, whatever it is about."""
+"""The REST door itself: the steps that every request passes, on any subject."""

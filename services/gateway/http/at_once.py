@@ -1,4 +1,4 @@
-"""Requests that are under way: how many one user may have, and whether an answer was begun."""
+"""Requests that are under way: their limit for one user, and the state of their responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREAD_BYTES_FREE = 64 << 10
 
 
 class AtOnce:
-    """Requests under way, by whose they are: they hold connections, which others need, too."""
+    """Requests under way, by holder: they occupy connections, which others need, too."""
 
     def __init__(self, held: Counter[str]) -> None:
         """`held`: number of requests by holder, which `tenuto status` shows."""
@@ -30,7 +30,7 @@ class AtOnce:
 
     @contextlib.contextmanager
     def held(self, whose: str) -> Iterator[None]:
-        """Raises DoorError."""
+        """Holds a place for a request. Raises DoorError."""
         if whose and self._held[whose] >= REQUESTS_AT_ONCE_MAX:
             raise DoorError(
                 "too_many",
@@ -55,8 +55,8 @@ def holder_of(scope: Scope, rule: Rule) -> str:
 
 
 class Started:
-    """Knows whether an answer was begun, as nothing else can be said after that. A long one ends when it was read, but for what
-    the connection takes: until then its sender's turn goes on."""
+    """Tracks whether the response has started; afterwards no error can be sent. A long one ends when the client has read it,
+    except for the part that the connection buffers: until then its sender's turn goes on."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.started = send, False

@@ -16,7 +16,7 @@ WRONG = (
 
 
 def refusal(authorization: str, named: str | None) -> str:
-    """One sentence for who has no token that fits."""
+    """Sentence for a client without a valid token."""
     if named is not None:
         return WRONG
     why = "The token is wrong" if authorization else "A token is needed"

@@ -32,9 +32,9 @@ from tenuto.services.gateway.rights.state import ADMIN, PeopleState, Token
 
 D = TypeVar("D", bound="Door")
 VIEWS_SECONDS_MAX = 2.0
-"""Longest wait for the views to show what was just recorded; then the answer is sent anyway, unless who asks cannot use it."""
+"""Longest wait for the views to show what was just recorded; then the answer is sent anyway, unless the client cannot use it."""
 COMMIT_SECONDS_MAX = 10.0
-"""A commit takes milliseconds; people and programs should not wait longer to hear that it did not come."""
+"""Longest wait for a commit, which takes milliseconds; people and programs should not wait longer to hear that it failed."""
 UNCERTAIN = (
     "The database went away while this was recorded. It may still be carried out: look at what it was to change, or, where an "
     "Idempotency-Key was sent, send it again with the same one."
@@ -42,9 +42,9 @@ UNCERTAIN = (
 _NOTICES = frozenset({WebhookTriggered.TYPE, WebhookFailed.TYPE})
 """Types of events that may follow from a request, and are not its answer."""
 ASKING: ContextVar[str] = ContextVar("asking", default="")
-"""User who sent the request that is being answered."""
+"""User of the request that is being answered."""
 ASKING_TOKEN: ContextVar[Token | None] = ContextVar("asking_token", default=None)
-"""The token that was shown; None: the cluster's own."""
+"""Token of the request; None: the cluster's own."""
 
 
 def asking_token() -> Token | None:
@@ -52,13 +52,13 @@ def asking_token() -> Token | None:
 
 
 def asking() -> str:
-    """The user who sent the request: the gate found out."""
+    """User of the request, as the gate found it."""
     return ASKING.get()
 
 
 class Place(NamedTuple):
     owner: str
-    """User who submitted it. One whose name belongs to another one now is given as an earlier user."""
+    """User who submitted it; given as an earlier user if the name now belongs to another one."""
     workspace: str
 
 
@@ -66,7 +66,7 @@ class Owned(NamedTuple):
     """Thing that an address names, with its owner."""
 
     kind: str
-    """Such as `webhook`."""
+    """Kind of thing, such as `webhook`."""
     name: str
     owner: str
     """User that it belongs to. Empty: it has no owner yet, and the user of the request may become it."""
@@ -92,7 +92,7 @@ class Door:
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
     filling: Callable[[], tuple[int, int] | None]
-    """Events that the views have, and all, while they are filled again."""
+    """Number of events that the views have, and of all, while they are filled again."""
     place_of: Callable[[int], Awaitable[Place | None]]
     """Place of an experiment, also of an ended one. None: no such experiment exists."""
     experiment_of_checkpoint: Callable[[str], Awaitable[int | None]]
@@ -108,7 +108,7 @@ class Door:
 
     @property
     def state(self) -> PeopleState:
-        """The gateway's present state, of which each subject's door shows what that subject knows."""
+        """The gateway's present state; the door of each subject shows the part that the subject knows."""
         state: PeopleState = self.loop.state
         return state
 
@@ -168,7 +168,7 @@ class Door:
         return self.state.subject(asking(), asking_token())
 
     def shows_own(self, owner: str) -> bool:
-        """True if it is the asker's, and what it quotes of any workspace may be shown."""
+        """True if the thing belongs to the user of the request, and may quote any workspace to this user."""
         return owner == asking() and not self.subject().workspace
 
     def sight(self) -> Sight:
@@ -176,7 +176,7 @@ class Door:
         return sight(self.state.access, self.subject())
 
     async def check_seen(self, experiment_id: int, what: str = "") -> None:
-        """Raises DoorError for an experiment, or what of it is named, that the asker may not know of: as if it did not exist."""
+        """Raises DoorError for an experiment, or a part of it, that the user may not know of: the same as if it did not exist."""
         seen = self.sight()
         if seen.everything:
             return
@@ -202,7 +202,7 @@ class Door:
                 return (before,)
             if self.loop.position >= head:
                 raise
-            # By what the state knew: who asks may have seen more in the views, such as that an experiment has ended.
+            # Refused by an older state: the client may have seen more in the views, such as the end of an experiment.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):
                     await self.loop.wait_position(head)
@@ -222,7 +222,7 @@ class Door:
             raise DoorError("unavailable", UNCERTAIN) from error
 
     async def reached(self, position: int) -> None:
-        """Returns when state and views have all events up to a position. Raises DoorError where they do not in time."""
+        """Returns when state and views have all events up to a position. Raises DoorError if they do not in time."""
         try:
             async with asyncio.timeout(VIEWS_SECONDS_MAX):
                 await self.loop.wait_position(position)
@@ -247,7 +247,7 @@ def asked(door: Door, idempotency_key: str = "") -> dict[str, Any]:
 
 
 def once(door: Door, verb: str, experiment_id: int, idempotency_key: str) -> dict[str, Any]:
-    """Common fields of a change of an experiment: with the same key it is made once, also where it was undone meanwhile."""
+    """Common fields of a change of an experiment: with the same key it is made once, even if it was undone meanwhile."""
     common = asked(door) | {"experiment_id": experiment_id}
     if idempotency_key:
         common["id"] = name_id(verb, common["user"], str(experiment_id), idempotency_key)
@@ -255,9 +255,9 @@ def once(door: Door, verb: str, experiment_id: int, idempotency_key: str) -> dic
 
 
 ExperimentFilter = Annotated[int | None, Query(ge=1, le=2**62)]
-"""An experiment's id in a query; without it, all."""
+"""Id of an experiment in a query; without it, all experiments."""
 After = Annotated[int, Query(ge=-1, le=2**62)]
-"""A number beyond which to go on."""
+"""Number behind which a page begins."""
 
 
 def door_of(kind: type[D]) -> Callable[[Request], Awaitable[D]]:
@@ -270,11 +270,11 @@ def door_of(kind: type[D]) -> Callable[[Request], Awaitable[D]]:
 
 
 ROWS_AT_ONCE = 500
-"""Encoded in one piece, off the event loop: about 20 ms."""
+"""Most rows encoded in one piece, off the event loop: about 20 ms."""
 
 
 def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
+    """Answer in JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
     told = dict(headers or {})
     if isinstance(body, Rows):
         return StreamingResponse(_pieces(body), status, media_type="application/json", headers=more(body.more) | told)
@@ -284,7 +284,7 @@ def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200, *, head
 
 
 def written(bodies: Sequence[str], *, headers: Mapping[str, str]) -> Response:
-    """A list of what is JSON already."""
+    """List of elements that are JSON already."""
     return Response(f"[{','.join(bodies)}]".encode(), 200, dict(headers), media_type="application/json")
 
 

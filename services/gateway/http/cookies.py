@@ -42,7 +42,7 @@ def is_session(token: Token | None) -> bool:
 
 
 def check_origin(scope: Scope, settings: Settings) -> None:
-    """Raises DoorError where the request was not sent by a page of this door. Browsers say which page sent a request that changes
+    """Raises DoorError if the request was not sent by a page of this door. Browsers say which page sent a request that changes
     something."""
     headers = _headers(scope)
     origin, host = headers.get("origin", ""), headers.get("host", "")
@@ -63,7 +63,7 @@ def check_origin(scope: Scope, settings: Settings) -> None:
 
 
 def give(response: Response, scope: Scope, settings: Settings, token: str, seconds: float | None) -> None:
-    """Sets the cookie. `seconds`: until the session ends; None: until the browser ends."""
+    """Sets the cookie. `seconds`: rest of the session; None: the cookie lasts until the browser ends."""
     secure = is_secure(scope, settings)
     response.set_cookie(
         SECURE_NAME if secure else NAME,
@@ -82,7 +82,8 @@ def take_away(response: Response, scope: Scope, settings: Settings) -> None:
 
 
 def give_flow(response: Response, scope: Scope, settings: Settings, sealed: str, seconds: float) -> None:
-    """A sign-in at a provider of identities: sent when the provider sends the browser back, from another site (`Lax`)."""
+    """Sets the cookie of a sign-in at a provider of identities: browsers send it when the provider redirects back from another
+    site (`Lax`)."""
     secure = is_secure(scope, settings)
     name = f"__Host-{FLOW_NAME}" if secure else FLOW_NAME
     response.set_cookie(name, sealed, max_age=int(seconds), path="/", secure=secure, httponly=True, samesite="lax")
@@ -132,7 +133,7 @@ def _origin(url: str) -> str:
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """The first of each name."""
+    """Headers by name, the first of each."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))

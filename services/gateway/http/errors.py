@@ -73,7 +73,7 @@ def not_found(what: str) -> DoorError:
 
 
 def _not_filled(request: Request) -> Response | None:
-    """The answer in place of 404 while the views are filled again: what is not there may come with the next events."""
+    """Answer in place of 404 while the views are filled again: a missing thing may come with the next events."""
     filling = request.app.state.filling()
     if filling is None:
         return None

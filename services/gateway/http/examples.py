@@ -20,6 +20,7 @@ def later(seconds: float) -> int:
 
 
 def exemplify(document: dict[str, Any], prefix: str, subjects: Iterable[Subject]) -> None:
+<<<<<<< HEAD
     """`prefix`: of the document's addresses."""
     subjects = tuple(subjects)
     bodies = {route: example for subject in subjects for route, example in subject.example_bodies.items()}
@@ -46,6 +47,14 @@ def _by_class(subject: Subject, views: Mapping[type, Any]) -> Iterator[tuple[str
             if item in views:
                 example = views[item]
                 yield from ((f"{method} {route.path}", example if item is kind else [example]) for method in route.methods or ())
+=======
+    """Adds the examples. `prefix`: that of the document's addresses."""
+    for subject in subjects:
+        for table, place in ((subject.example_bodies, _body), (subject.example_answers, _answer)):
+            for route, example in table.items():
+                method, path = route.split(" ")
+                place(document["paths"][prefix + path][method.lower()])["application/json"]["example"] = example
+>>>>>>> w1
 
 
 def _body(operation: dict[str, Any]) -> Any:

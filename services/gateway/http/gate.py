@@ -30,27 +30,29 @@ from tenuto.services.gateway.rights.permissions import ANY, Permissions, Rule, W
 from tenuto.services.gateway.rights.workspaces import is_known
 
 JSON_BYTES_MAX = 1 << 20
-"""Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
+"""Largest JSON body: the largest known (1,000 operations of a search) takes some hundred kilobytes."""
 BODY_SECONDS_FREE = 30.0
 """Time to wait for a body, whatever its size ..."""
 BODY_BYTES_PER_SECOND_MIN = 4_096
-"""... and this much more for what has come: a sender that trickles holds a connection for no longer than a slow one needs."""
+"""... and a second more for each of these bytes that have come: a sender that trickles holds a connection for no longer than a
+slow one needs."""
 QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
 STRANGERS_PER_SECOND_MAX = 10.0
-"""Requests without a token that fits, of one address: people mistype one now and then."""
+"""Most requests per second without a valid token, of one address: people mistype one now and then."""
 AT_LEAST = "Tenuto-At-Least"
 """Position of the log that the answer has to include: a client that read an event from the log may be ahead of the views."""
 _PLAIN_ID = re.compile(r"[0-9]{1,19}")
 Parameters = Mapping[str, frozenset[str]]
-"""Route -> names of what it takes in its query."""
+"""Route -> names of its query's parameters."""
 
 
 class Gate:
     def __init__(
         self, app: ASGIApp, gateway: Door, subjects: Sequence[Subject], permissions: Permissions, parameters: Parameters
     ) -> None:
-        """`permissions`: by which requests are judged. `parameters`: what each route takes in its query, as its document says."""
+        """Gate before the handlers. `permissions`: rules by which requests are judged. `parameters`: names in the query of each
+        route, as its document says."""
         self._app, self._gateway, self._permissions, self._parameters = app, gateway, permissions, parameters
         self._basic_prefixes = tuple(prefix for subject in subjects for prefix in subject.basic_prefixes)
         self._uploads = {route: bytes_max for subject in subjects for route, bytes_max in subject.uploads.items()}
@@ -98,7 +100,7 @@ class Gate:
         return self._uploads[route](self._gateway.settings) if route in self._uploads else JSON_BYTES_MAX
 
     async def _judge(self, scope: Scope) -> str:
-        """The route of the table. Raises DoorError."""
+        """Route of the table. Raises DoorError."""
         route, found, methods = self._permissions.match("GET" if scope["method"] == "HEAD" else scope["method"], scope["path"])
         if route:
             scope[ROUTE] = route.partition(" ")[2]
@@ -189,7 +191,7 @@ class Gate:
 
 
 class BodyRefused(Exception):
-    """Raised where a handler reads on. `str(error)` is one sentence for the user."""
+    """Raised while a handler reads the body. `str(error)` is one sentence for the user."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -197,7 +199,7 @@ class BodyRefused(Exception):
 
 
 class _Body:
-    """Counts and times what is received."""
+    """Counts and times the received body."""
 
     def __init__(self, receive: Receive, bytes_max: int) -> None:
         self._receive, self._bytes_max = receive, bytes_max
@@ -207,7 +209,7 @@ class _Body:
         self._read: Message | None = None
 
     def announced(self, content_length: str) -> None:
-        """Raises DoorError where the sender says that there will be too much."""
+        """Raises DoorError if the sender announces too large a body."""
         if content_length.isascii() and content_length.isdecimal() and int(content_length[:20]) > self._bytes_max:
             raise DoorError("too_large", self._too_large())
 
@@ -239,7 +241,7 @@ class _Body:
         return message
 
     async def check_json(self) -> None:
-        """Reads all of it, and gives it to the handler at once. Raises DoorError."""
+        """Reads the whole body, and gives it to the handler at once. Raises DoorError."""
         parts = []
         try:
             while not self._ended:
@@ -281,7 +283,7 @@ def _no_route(methods: tuple[str, ...]) -> DoorError:
 
 
 def _keep_pace(pace: Pace, sender: str, who: str) -> None:
-    """Raises DoorError where more requests came than may."""
+    """Raises DoorError if the user sends more requests than allowed."""
     if wait := pace.take(sender, asyncio.get_running_loop().time()):
         seconds = math.ceil(wait)
         raise DoorError(
@@ -303,8 +305,8 @@ def _check_path(scope: Scope) -> None:
 
 
 def _check_id(found: Mapping[str, str]) -> None:
-    """Raises DoorError for the id of an experiment that is written in another way than as digits: whose it is could not be
-    judged by it, while a handler might read it (`+7`, `7.0`)."""
+    """Raises DoorError for an experiment's id that is not written in digits: its owner could not be looked up by it, while a
+    handler might read it (`+7`, `7.0`)."""
     given = found.get("experiment_id")
     if given is not None and not _PLAIN_ID.fullmatch(given):
         shown = visible(given)[:80]

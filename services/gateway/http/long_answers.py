@@ -8,9 +8,9 @@ from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.http.turns import Turns
 
 HISTORIES_PER_USER_MAX = 4
-"""Answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
+"""Most histories of one user answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
 DOWNLOADS_PER_USER_MAX = 4
-"""Sent at once; further ones wait. As many threads read for one user at most, of the 40 that all have."""
+"""Most downloads of one user at once; further ones wait. They take at most this many of the 40 threads that all users share."""
 
 
 def turns(subjects: Iterable[Subject]) -> dict[str, Turns]:

@@ -12,13 +12,13 @@ from tenuto.schemas.base import Model
 ROUTE = "tenuto.route"
 """Key of a request's scope, where the code that answers it writes the route's template."""
 PAGE, OTHER = "page", "other"
-"""Route of the web page's addresses and files, and of those that are no route's."""
+"""Routes of the web page's addresses and files, and of addresses without a route."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Measured:
-    """Outside of everything else, so that refusals are counted, too. What is shown of a request is a template and no more: an
-    address may name what only its owner should know."""
+    """Outermost middleware, so that refusals are counted, too. Of a request it shows only the route's template: an address may
+    name things that only its owner should know."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -53,12 +53,12 @@ def note(scope: Scope, status: int, seconds: float) -> None:
 
 class RequestsView(Model):
     whose: str
-    """A user, or an address where no user is known."""
+    """User, or address if no user is known."""
     under_way: int
 
 
 class DoorView(Model):
-    """Connections and requests of the REST interface, in the process that answers. What it counts begins anew with it."""
+    """Connections and requests of the REST interface, in the process that answers; its counts begin anew with the process."""
 
     connections: int
     connections_max: int

@@ -15,9 +15,9 @@ from python_multipart.multipart import parse_options_header
 from tenuto.services.gateway.http.refusals import RequestRefused
 
 HEADERS_MAX = 8
-"""Headers of one part: a disposition, a type, a length."""
+"""Most headers of one part: a disposition, a type, a length."""
 HEADER_BYTES_MAX = 8 * 1024
-"""One of them: a name and a file name."""
+"""Longest header: a name and a file name."""
 BOUNDARY_CHARACTERS_MAX = 70  # RFC 2046
 
 
@@ -58,7 +58,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class _Pieces:
-    """Collects what the parser calls back while it is given one chunk."""
+    """Collects the parser's callbacks for one chunk."""
 
     def __init__(self, boundary: bytes) -> None:
         self.found: list[Piece] = []

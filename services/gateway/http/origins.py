@@ -19,7 +19,7 @@ PREFLIGHT_SECONDS = 600
 
 
 def origins(text: str) -> tuple[str, ...]:
-    """Origins out of the setting. Raises SettingsError."""
+    """Origins named in the setting. Raises SettingsError."""
     given = tuple(item.strip() for item in text.split(",") if item.strip())
     for origin in given:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
@@ -31,8 +31,8 @@ def origins(text: str) -> tuple[str, ...]:
 
 
 def allow(app: FastAPI, allowed: tuple[str, ...]) -> None:
-    """Outermost, so that refusals can be read, too, and that a preflight needs no token. No cookies: a token is sent by the page
-    that has it, and by no other."""
+    """Adds the outermost middleware, so that refusals can be read, too, and that a preflight needs no token. No cookies: a token
+    is sent only by the page that has it."""
     if allowed:
         app.add_middleware(
             CORSMiddleware,

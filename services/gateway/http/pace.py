@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 BURST_SECONDS = 10.0
-"""So many seconds' worth of requests may come at once: a page that asks for fifty trials, a script that submits a sweep."""
+"""Seconds' worth of requests that may come at once: a page that asks for fifty trials, a script that submits a sweep."""
 STANDINGS_PER_SECOND_MAX = 2.0
-"""Questions of one agent, from one address, whether it still belongs to the cluster: it asks once a second while the bus refuses
-it."""
+"""Most questions per second of one agent, from one address, about its membership in the cluster: it asks once a second while the
+bus refuses it."""
 STANDINGS_OF_ADDRESS_PER_SECOND_MAX = 20.0
-"""The same of all agents of one address: 200 may ask at once when the bus comes back, and strangers who guess get no further."""
+"""Same limit for all agents of one address: 200 may ask at once when the bus comes back, and strangers who guess get no
+further."""
 SENDERS_MAX = 10_000
-"""Remembered at once: those of them that sent nothing lately are as good as new, and are forgotten."""
+"""Most senders remembered at once; one that sent nothing lately is the same as a new one, and is forgotten."""
 
 
 class Pace:
@@ -28,8 +29,8 @@ class Pace:
         return len(self._paid_until)
 
     def take(self, sender: str, now: float) -> float:
-        """`now`: seconds of a clock that never goes back. Returns 0 where the request may go on, else the seconds until it may:
-        then it counts for nothing."""
+        """Seconds until the request may go on, which then does not count; 0 if it may go on now. `now`: seconds of a clock that
+        never goes back."""
         if self._cost_seconds == 0.0:
             return 0.0
         until = max(self._paid_until.get(sender, now), now) + self._cost_seconds

@@ -1,4 +1,4 @@
-"""Pages of lists: how an answer says where the next one begins (`Link`, RFC 8288), and what of it is opaque."""
+"""Pages of lists: the link to the next page (`Link`, RFC 8288), and its opaque parts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CURSOR_CHARACTERS_MAX = 2_000
 
 
 def next_page(request: Request, **where: Any) -> dict[str, str]:
-    """Headers of a full page. `where`: the parameters by which the next one differs. The address is relative to the one that was
-    asked, so that it is right behind any proxy."""
+    """Headers of a full page. `where`: the parameters by which the next one differs. The address is relative to that of the
+    request, so that it is right behind any proxy."""
     query = {**request.query_params, **{name: str(value) for name, value in where.items()}}
     return {"Link": f'<?{urlencode(query)}>; rel="next"', MORE_HEADER: "true"}
 
@@ -29,12 +29,12 @@ def total(count: int | None) -> dict[str, str]:
 
 
 def cursor(*values: int | str) -> str:
-    """Opaque to clients, so that it may be made another way at any time."""
+    """Cursor that is opaque to clients, so that its form may change at any time."""
     return base64.urlsafe_b64encode(json.dumps(values, ensure_ascii=False).encode()).decode().rstrip("=")
 
 
 def read_cursor(given: str, kinds: Sequence[type]) -> tuple[Any, ...]:
-    """The values. Raises DoorError for what `cursor` has not made of values of these types."""
+    """Values of the cursor. Raises DoorError if `cursor` did not make it of values of these types."""
     try:
         values = json.loads(base64.b64decode(given + "=" * (-len(given) % 4), altchars=b"-_", validate=True))
         fits = isinstance(values, list) and [type(value) for value in values] == list(kinds)

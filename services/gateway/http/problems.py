@@ -48,7 +48,7 @@ class ErrorBody(Model):
     path: str | None = None
     """Place in the configuration or the request, such as `searcher.max_length`."""
     problems: tuple[ProblemView, ...] = ()
-    """All that is wrong with the request; `path` is that of the first."""
+    """All faults of the request; `path` is that of the first."""
 
 
 class ErrorView(Model):

@@ -1,4 +1,4 @@
-"""Answers to what is recorded and nothing more."""
+"""Answers to commands that are only recorded."""
 
 from __future__ import annotations
 

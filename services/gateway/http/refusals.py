@@ -1,4 +1,4 @@
-"""Refusals by what handlers use: the door answers them as they are."""
+"""Refusals by the parts that handlers use; the door answers them as they are."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _declare_transfer(method: str, operation: Mapping[str, Any], answers: dict[str, Any]) -> None:
-    """Headers of what was found, and 304."""
+    """Declares the headers of answers with a body, and 304."""
     found = answers.get("200", {})
     if method != "get" or not found:
         return
@@ -61,9 +61,8 @@ def _declare_transfer(method: str, operation: Mapping[str, Any], answers: dict[s
 
 
 def declare(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
-    """`rules`: of each route.
-
-    In place of what FastAPI knows: its own 422, which this door never gives, and nothing of the others."""
+    """Declares the statuses of each route, in place of those that FastAPI knows: its own 422, which this door never gives, and
+    none of the others. `rules`: rule of each route."""
     document["components"]["headers"] = {
         name: {"description": about, "schema": {"type": kind}} for name, (about, kind) in HEADERS.items()
     }

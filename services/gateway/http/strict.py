@@ -1,5 +1,5 @@
-"""Routes that take a body take it as it is written: JSON tells numbers, texts and truth apart, and none is taken for another
-(`{"slot_id": false}` names no slot 0)."""
+"""Strict JSON bodies: numbers, texts and booleans are told apart, and none is taken for another (`{"slot_id": false}` names no
+slot 0)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SCALARS = frozenset({"bool_type", "int_type", "float_type", "string_type"})
 
 
 def _taken(problem: ErrorDetails) -> bool:
-    """True for a number, text or truth that would be taken for another. All else is the handler's to judge: where a model looks
-    at its values itself, pydantic goes on by its rules for Python, which refuse a list for a tuple."""
+    """True for a number, text or boolean that would be taken for another. All else is the handler's to judge: a model that looks
+    at its values itself is judged by pydantic's rules for Python, which refuse a list for a tuple."""
     return problem["type"] in SCALARS and isinstance(problem["input"], bool | int | float | str)
 
 

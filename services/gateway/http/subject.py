@@ -16,7 +16,7 @@ from tenuto.services.gateway.rights.permissions import Rule
 
 @dataclass(frozen=True)
 class Subject:
-    """Routes of a subject, the rights that they need, and what the gate has to know of them."""
+    """Routes of a subject, the rights that they need, and the gate's settings for them."""
 
     name: str
     permissions: Mapping[str, Rule]
@@ -32,9 +32,13 @@ class Subject:
     uploads: Mapping[str, Callable[[Settings], int]] = field(default_factory=dict)
     """Route whose body is no JSON -> most bytes of it."""
     example_bodies: Mapping[str, Any] = field(default_factory=dict)
+<<<<<<< HEAD
     """Route without the prefix -> an example of its body."""
     example_views: Mapping[type[Any], Any] = field(default_factory=dict)
     """Class of answers -> an example of one, for all routes that answer with it or with a list of it."""
+=======
+    """Route without the prefix -> an example of its body; likewise below for its answer."""
+>>>>>>> w1
     example_answers: Mapping[str, Any] = field(default_factory=dict)
     """Route without the prefix -> an example of its answer, where that of the class does not fit, or there is none."""
     middleware: Sequence[Callable[[ASGIApp], ASGIApp]] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 USER_FREE = 5
-"""Tries that may fail before each further one waits: people mistype."""
+"""Failed tries of one user before each further one waits: people mistype."""
 ADDRESS_FREE = 20
 """Failures allowed to one address, for all users: an office may be behind one."""
 FIRST_WAIT_SECONDS = 1.0
@@ -19,7 +19,7 @@ WAIT_SECONDS_MAX = 300.0
 FORGET_SECONDS = 3_600.0
 """Time without a try after which earlier failures count no more."""
 KEPT_MAX = 10_000
-"""Names and addresses with failures, remembered at once: the longest quiet are forgotten first."""
+"""Most names and addresses with failures that are remembered at once: the longest quiet are forgotten first."""
 KNOWN_SECONDS = 30 * 24 * 3_600.0
 """Time after a sign-in during which tries of that user from that address have a count of their own: guesses of strangers do not
 keep out the user."""
@@ -32,7 +32,7 @@ class _Failures:
         self.count, self.last = 0, 0.0
 
     def wait(self, free: int, now: float) -> float:
-        """Seconds until the next try may be made; 0 where it may be made now."""
+        """Seconds until the next try may be made; 0: now."""
         if self.count < free:
             return 0.0
         doublings = min(self.count - free, 20)
@@ -49,9 +49,9 @@ class Throttle:
         return len(self._failures) + len(self._known)
 
     def begin(self, user: str, address: str, now: float) -> float:
-        """`now`: seconds of a clock that never goes back. Returns 0 where the password may be compared: the try counts as failed
-        until `forgive`. Else the seconds until it may be, and then the try counts for nothing. The answer is the same whether or
-        not there is such a user."""
+        """Seconds until the password may be compared, in which case the try does not count; 0: now, and the try counts as failed
+        until `forgive`. `now`: seconds of a clock that never goes back. The answer is the same whether or not there is such a
+        user."""
         of = ((self._of_user(user, address, now), USER_FREE), (("address", address), ADDRESS_FREE))
         found = [(self._found(key, now), free) for key, free in of]
         if wait := max((failures.wait(free, now) for failures, free in found if failures is not None), default=0.0):
@@ -65,7 +65,7 @@ class Throttle:
         return 0.0
 
     def forgive(self, user: str, address: str, now: float) -> None:
-        """The password was right."""
+        """Forgives the try, since the password was right."""
         self._failures.pop(self._of_user(user, address, now), None)
         if (failures := self._failures.get(("address", address))) is not None:
             failures.count -= 1

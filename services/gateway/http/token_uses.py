@@ -10,9 +10,9 @@ from typing import Any
 from tenuto.kernel.database_away import DATABASE_FAILED
 
 WRITE_SECONDS = 60.0
-"""One statement for all that were used meanwhile; what is not written when the gateway is killed is not known."""
+"""Time between writes: one statement for all tokens that were used meanwhile; the last uses are lost if the gateway is killed."""
 SWEEP_WRITES = 60
-"""Each so many writes, the uses of tokens that are gone are forgotten."""
+"""Number of writes after which the uses of removed tokens are forgotten."""
 
 
 class TokenUses:
@@ -22,11 +22,11 @@ class TokenUses:
         self._unwritten: dict[str, int] = {}
 
     def mark(self, token_hash: str, now_us: int) -> None:
-        """Only of tokens that exist, whose number is bounded."""
+        """Notes a use of a token. It must exist, so that their number is bounded."""
         self._unwritten[token_hash] = now_us
 
     async def last(self, token_hashes: Sequence[str]) -> dict[str, int]:
-        """Hash -> microseconds since 1970, where it is known."""
+        """Hash -> time of the last use in microseconds since 1970, if known."""
         rows = await self._pool.fetch("SELECT token_hash, used_us FROM token_uses WHERE token_hash = ANY($1)", token_hashes)
         found = {row["token_hash"]: row["used_us"] for row in rows}
         return found | {key: self._unwritten[key] for key in token_hashes if key in self._unwritten}

@@ -48,6 +48,6 @@ def hash_of(header: str) -> str:
 
 
 def matches(header: str, token: str) -> bool:
-    """Is this `Authorization` header the token's? Takes the same time wherever they differ."""
+    """True if this `Authorization` header has the token. Takes the same time wherever they differ."""
     scheme, _, given = header.partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())

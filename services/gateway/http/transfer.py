@@ -16,14 +16,15 @@ from tenuto.kernel.tasks import stop_task
 COMPRESSED_BYTES_MIN = 1_400
 """Least size of a body that is compressed: one that fits into one packet travels no faster for being smaller."""
 IN_THREAD_BYTES_MIN = 64 << 10
-"""Compressed off the event loop: a megabyte takes some ten milliseconds."""
+"""Least size that is compressed off the event loop: a megabyte takes some ten milliseconds."""
 LEVEL = 5
 LARGE_LEVEL = 1
 """Level of compression off the loop: five megabytes of numbers take 50 ms in place of 220 and are a fifth longer; the time is
 what counts while a user waits for a picture."""
 _GZIP_BITS = 31
 COMPRESSIBLE = frozenset({"application/json", "application/problem+json", "text/html"})
-"""Live streams are not, as each event must leave at once; checkpoints and tables of numbers shrink little."""
+"""Media types that are compressed. Live streams are not, as each event must leave at once; checkpoints and tables of numbers
+shrink little."""
 TAGGED = frozenset({"application/json", "text/html"})
 _OF_A_BODY = ("content-length", "content-type", "content-encoding")
 
@@ -44,7 +45,7 @@ class Transfer:
 
 
 def head(app: ASGIApp) -> ASGIApp:
-    """Answers HEAD with what GET would begin with. The work ends there, as a body may be gigabytes, or endless."""
+    """Answers HEAD with the headers that GET would send. The work ends there, as a body may be gigabytes, or endless."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""The log: its events, time travel by them, and whether it is intact."""
+"""The log: its events, time travel by them, and its integrity."""

@@ -10,4 +10,4 @@ from tenuto.schemas.base import Model
 
 class VerifyBody(Model):
     anchors: tuple[Anchor, ...] = Field(default=(), max_length=ANCHORS_SENT_MAX)
-    """Notes of the log's end that were kept elsewhere, to be compared as well."""
+    """Anchors of the log's end that were kept elsewhere, to be compared as well."""

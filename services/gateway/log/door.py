@@ -1,4 +1,4 @@
-"""The door, with what the handlers of the log need."""
+"""The door, with the parts that the handlers of the log need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogDoor(BaseDoor):
     """Webhooks with troubles that need attention, of those that the user sees; and so for automations."""
     automation_troubles: Callable[[], Awaitable[tuple[AutomationTroubleView, ...]]]
     bus: Client | None
-    """None: in tests without one."""
+    """Client of the bus; None in tests without one."""
 
     @property
     def state(self) -> ExperimentsState:

@@ -21,11 +21,11 @@ class VerifiedView(Model):
     events: int
     head: int
     head_hash: str
-    """Hex."""
+    """Hash in hexadecimal."""
     tampered: TamperedView | None
     """First row that does not fit the chain, or entry that is known elsewhere and that the log does not hold."""
     anchors: int
-    """Notes of the log's end that were compared."""
+    """Number of anchors that were compared."""
     unchecked: tuple[str, ...]
     """Targets of anchors that could not be read, each with the reason."""
 
@@ -33,7 +33,7 @@ class VerifiedView(Model):
 class AnchoredView(Model):
     anchor: Anchor
     kept: tuple[str, ...]
-    """Targets that have it."""
+    """Targets that stored it."""
     failed: dict[str, str]
     """Reason of the failure by target, of the targets that failed."""
 
@@ -42,7 +42,7 @@ class ConsumerView(Model):
     name: str
     position: int
     lag: int
-    """Events recorded that it has not taken yet."""
+    """Number of recorded events that it has not taken yet."""
 
 
 class StatusView(Model):
@@ -54,7 +54,7 @@ class StatusView(Model):
     parked: int
     """Reports and events that could not be read or handled, kept aside with their reasons."""
     backlog: tuple[LaneBacklog, ...]
-    """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
+    """Reports of agents that are not recorded yet, by agent and lane, the longest first."""
     silent_trials: tuple[SilentTrialView, ...] = ()
     """Trials whose workers have been silent for ten minutes, the longest silent first, twenty at most: they may hang."""
     webhooks: tuple[WebhookTroubleView, ...] = ()

@@ -11,9 +11,9 @@ from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser, TokenLabel
 from tenuto.schemas.names import NAME_PATTERN
 
 TOKEN_DAYS_MAX = 3_650
-"""Ten years."""
+"""Longest life of a token: ten years."""
 PASSWORD_CHARACTERS_MAX = 1_024
-"""Longer than any that is taken: what is too long is answered with a sentence."""
+"""Longest body field: longer than any accepted password, so that a too long one is answered with a sentence."""
 PermissionName = Annotated[str, Field(min_length=1, max_length=63)]
 PERMISSIONS_MAX = 100
 
@@ -27,7 +27,7 @@ class NewTokenBody(Model):
     label: TokenLabel = ""
     """Purpose of the token."""
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
-    """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
+    """Life of the token in days. null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
     permissions: tuple[PermissionName, ...] | None = Field(default=None, min_length=1, max_length=PERMISSIONS_MAX)
     """Permissions that it is limited to, by names of `GET /permissions`. null: no limit but that of the token that makes it."""
     role: str | None = Field(default=None, min_length=1, max_length=63)
@@ -40,7 +40,7 @@ class LoginBody(Model):
     name: str = Field(pattern=USER_NAME_PATTERN)
     password: str = Field(min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
     new_password: str | None = Field(default=None, min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
-    """The user's password from now on; all sessions of before end. Needed where an admin has set the present one."""
+    """The user's password from now on; all earlier sessions end. Needed if an admin has set the present one."""
     label: TokenLabel = ""
     """Name of the machine or program, for the list of the user's sessions."""
     cookie: bool = False

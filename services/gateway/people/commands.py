@@ -17,7 +17,7 @@ class CreateUser(UserCommand):
     token_hash: str
     """SHA-256 of the token."""
     expires_us: int | None = None
-    """None: the token does not expire."""
+    """Time at which the token expires; None: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class RemoveRole(UserCommand):
 class GrantRole(UserCommand):
     holding: Holding
     workspace: str | None = None
-    """None: in the whole cluster."""
+    """Workspace of the grant; None: the whole cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +99,18 @@ class CreateToken(UserCommand):
     """SHA-256 of the token."""
     label: str = ""
     expires_us: int | None = None
-    """None: the token does not expire."""
+    """Time at which the token expires; None: never."""
     replaces_id: str = ""
     """Id of the token that is revoked with it. Empty: none."""
     permissions: tuple[str, ...] | None = None
     """Names of the permissions that it is limited to. None: those of the replaced token, or else no limit but that of the token
-    that was shown."""
+    of the request."""
     limited_to: tuple[str, ...] | None = None
-    """Limit of the token that was shown."""
+    """Limit of the token of the request."""
     workspace: str = ""
-    """Workspace that it is limited to. Empty: that of the replaced token or of the one that was shown, or none."""
+    """Workspace that it is limited to. Empty: that of the replaced token or of the token of the request, or none."""
     shown_workspace: str = ""
-    """Workspace that the token that was shown is limited to. Empty: none."""
+    """Workspace that the token of the request is limited to. Empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

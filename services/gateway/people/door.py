@@ -1,4 +1,4 @@
-"""The door, with what the handlers of people need."""
+"""The door, with the parts that the handlers of people need."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class PeopleDoor(BaseDoor):
     secrets: Secrets
     passwords: Passwords
     sso: Sso | None
-    """None: there is no provider of identities."""
+    """Sign-in at the provider of identities; None: there is no provider."""
     forget_user: Callable[[str], Awaitable[None]]
     """Removes what an earlier user of the name made, so that a new one does not get it."""
     page_links: PageLinks = field(default_factory=PageLinks)
     throttle: Throttle = field(default_factory=Throttle)
     """Throttle of guesses at passwords."""
     secrets_change: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while secrets are set, and while those of an earlier user are forgotten: none of them come in between."""
+    """Lock for setting secrets and for forgetting those of an earlier user, so that the two do not mix."""
 
 
 Door = Annotated[PeopleDoor, Depends(door_of(PeopleDoor))]

@@ -79,7 +79,7 @@ def groups_set(state: PeopleState, data: UserGroupsSet) -> PeopleState:
 
 
 def _with_token(state: PeopleState, token: Token) -> PeopleState:
-    """The user's expired ones are forgotten."""
+    """State with the token; the user's expired ones are forgotten."""
     expired = [other for other in state.tokens_of(token.user) if not other.holds(token.created_us)]
     return replace(state, tokens=_without(state.tokens, expired).set(token.token_hash, token))
 

@@ -28,7 +28,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/sso/callback": OPEN,
     "POST /api/v1/sso/token": OPEN,
     "POST /api/v1/logout": ANY,
-    # Of the one who asks, by a session.
+    # A link for the user of the request, who needs a session.
     "POST /api/v1/login/links": ANY,
     # Where a workspace is not private, its whole record is seen by everybody, so that a group works on what it shares.
     "GET /api/v1/user": ANY,

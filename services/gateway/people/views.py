@@ -25,7 +25,7 @@ class TokenView(Model):
     label: str
     created_us: int
     expires_us: int | None
-    """None: it does not expire."""
+    """Time at which it expires. None: never."""
     session: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: it was given at a sign-in; absent otherwise."""
     permissions: tuple[str, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -40,7 +40,7 @@ class WhoamiView(UserView):
     permissions: tuple[str, ...]
     """Permissions in the whole cluster, sorted; a token that is limited to some has no others."""
     token: TokenView | None
-    """The one that was shown. None: the cluster's own, which does not expire."""
+    """Token of this request. None: the cluster's own, which does not expire."""
 
 
 class SecretView(Model):
@@ -50,14 +50,15 @@ class SecretView(Model):
 
 class WaysInView(Model):
     provider: bool
-    """True: the cluster has a provider of identities, and `GET /sso` leads there. A name with a password is taken in any case."""
+    """True: the cluster has a provider of identities, and `GET /sso` leads there. A name with a password is accepted in any
+    case."""
 
 
 class SignedInView(UserView):
     id: str
     """Id of the session, among the user's tokens."""
     expires_us: int | None
-    """None: the session does not end by itself."""
+    """Time at which the session ends. None: it does not end by itself."""
     token: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Shown here and never again. Absent: it is in the cookie."""
 
@@ -66,7 +67,7 @@ class LinkView(Model):
     name: str
     """User who is signed in by it."""
     code: str
-    """Shown here and never again: it is worth a session, once."""
+    """Code that begins a session, once. Shown here and never again."""
     expires_us: int
 
 
@@ -74,7 +75,7 @@ class NewUserView(UserView):
     token: str
     """Shown here and never again."""
     expires_us: int | None
-    """None: the token does not expire."""
+    """Time at which the token expires. None: never."""
 
 
 class NewTokenView(TokenView):
@@ -119,21 +120,21 @@ class GrantView(Holding):
 class WorkspaceView(Model):
     name: str
     private: bool
-    """True: only who has a role in it, or in the whole cluster, sees it."""
+    """True: only users with a role in it, or in the whole cluster, see it."""
     archived: bool
     """True: it takes no new experiments."""
     description: str
     priority_min: int
     priority_max: int
-    """Its experiments have priorities from the one to the other; 1 is the most urgent."""
+    """Range of its experiments' priorities; 1 is the most urgent."""
     slots_max: int
     """Most slots that one of its experiments may use at once. 0: no limit."""
     images: tuple[str, ...]
     """Names of the images that its experiments may run in; `*` stands for any text. Empty: any image."""
     storage_bytes_max: int
-    """Bytes of kept checkpoints from which on it takes no new experiments. 0: no limit."""
+    """Bytes of kept checkpoints at which it stops taking new experiments. 0: no limit."""
     wall_hours_max: float
-    """Longest time in hours that one of its experiments may run: that at least one of its trials holds its slots. 0: no limit."""
+    """Longest run time of one of its experiments in hours, in which at least one of its trials holds its slots. 0: no limit."""
     storage_bytes: int | None = None
     """Bytes of its kept checkpoints. null in lists, where they are not counted."""
     projects: int
@@ -147,7 +148,7 @@ class WorkspaceView(Model):
 class NewWorkspaceBody(Model):
     name: WorkspaceName
     private: bool = False
-    """True: only who has a role in it sees it."""
+    """True: only users with a role in it see it."""
     description: Description = ""
 
 

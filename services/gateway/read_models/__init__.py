@@ -1,1 +1,1 @@
-"""What the queries and folds of the read models share."""
+"""Code that the queries and folds of the read models share."""

@@ -1,4 +1,4 @@
-"""Sentences of recorded decisions, made when somebody reads them: beside an event, and in a view that names the event."""
+"""Sentences of recorded decisions, made on reading: beside an event, and in a view that names the event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ DECISIONS = "SELECT position, type, actor, payload FROM events WHERE position = 
 
 
 def encode_told(event: Event) -> bytes:
-    """As `encode_event`, with the member `sentence` where the event records a reason. `data` stays the payload byte for byte."""
+    """Same as `encode_event`, with the member `sentence` if the event records a reason. `data` stays the payload byte for
+    byte."""
     body, told = encode_event(event), sentence_of(event)
     if not told:
         return body
@@ -24,7 +25,7 @@ def encode_told(event: Event) -> bytes:
 
 
 def positions_of(rows: Iterable[dict[str, Any]], column: str) -> list[int]:
-    """Of the decisions that the rows name by their position."""
+    """Positions of the decisions that the rows name, sorted, each once."""
     return sorted({row[column] for row in rows if row[column] is not None})
 
 

@@ -1,4 +1,4 @@
-"""Reads where experiments are: in which workspace, and whose."""
+"""Reads the workspaces and owners of experiments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Places(Telling):
         return counts
 
     async def stored_bytes(self, workspace: str) -> int:
-        """Of the kept checkpoints of its experiments. A trial that goes on from another's checkpoint has no second copy of it."""
+        """Bytes of the kept checkpoints of its experiments. A trial that goes on from another's checkpoint has no second copy of
+        it."""
         [row] = await self._rows(
             """SELECT coalesce(sum(size_bytes), 0)::bigint AS bytes FROM (
                  SELECT DISTINCT ON (checkpoint_id) size_bytes FROM trial_checkpoints JOIN experiments USING (experiment_id)
@@ -40,6 +41,6 @@ class Places(Telling):
         return found
 
     async def hidden_among(self, experiment_ids: Sequence[int], hidden: Hidden) -> frozenset[int]:
-        """Those of the experiments that are in one of the workspaces."""
+        """Experiments among these that are in one of the workspaces."""
         query = "SELECT experiment_id FROM experiments WHERE experiment_id = ANY($1::bigint[]) AND workspace = ANY($2::text[])"
         return frozenset(row["experiment_id"] for row in await self._rows(query, list(experiment_ids), list(hidden)))

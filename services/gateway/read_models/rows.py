@@ -1,4 +1,4 @@
-"""Fetches rows within bounds: so many, and so many bytes."""
+"""Fetches rows within limits of number and bytes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.base import Model
 
 ROWS_BYTES_MAX = 32 << 20
-"""Text of the rows of one answer: it ends there, and says so. A point may have thousands of metrics."""
+"""Most bytes of the rows of one answer as text: it ends there, and says so. A point may have thousands of metrics."""
 PIECE_ROWS = 1_000
-"""Fetched at once: of the longest rows a hundred megabytes, and few enough round trips for POINTS_MAX."""
+"""Rows fetched at once: a hundred megabytes of the longest rows, and few enough round trips for POINTS_MAX."""
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
 
 class Rows(Generic[M]):
-    """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
+    """Rows of a table, each made a model only on use: 50,000 at once would block the event loop for seconds."""
 
     def __init__(
         self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M], more: bool = False, last: int | None = None
     ) -> None:
-        """`more`: the answer was full, by number or by bytes. `last`: what was looked at last, where the next page begins."""
+        """Rows of an answer. `more`: True: it was full, by number or by bytes. `last`: the last row looked at, where the next
+        page begins."""
         self._rows, self._make, self.more, self.last = rows, make, more, last
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class Fetching:
         return [dict(row) for row in await self._again(fetch)]
 
     async def _many(self, limit: int, query: str, *values: Any) -> tuple[list[dict[str, Any]], bool]:
-        """At most `limit` rows (which the query says, too) and ROWS_BYTES_MAX, and whether there may be more."""
+        """Rows, at most `limit` (the query has the same limit) and ROWS_BYTES_MAX; and True if there may be more."""
         if limit <= PIECE_ROWS:
             rows = await self._rows(query, *values)
             return rows, len(rows) == limit
@@ -95,7 +96,7 @@ class Fetching:
         except TimeoutError:
             raise
         except DATABASE_AWAY:
-            # A connection that died while it was idle, or that the server is just ending, says so at its next use. None of
+            # A connection that died while it was idle, or that the server is just ending, fails at its next use. None of
             # its age is used again; a new one may well work.
             await self._pool.expire_connections()
             return await work()

@@ -10,12 +10,12 @@ from tenuto.services.gateway.read_models.explain import DECISIONS, positions_of,
 from tenuto.services.gateway.read_models.rows import Fetching
 
 PAGE_MAX = 1_000
-"""Rows of one page of experiments, trials, checkpoints or allocations."""
+"""Most rows of one page of experiments, trials, checkpoints or allocations."""
 POINTS_MAX = 50_000
-"""Metric points or log lines of one answer: usually some megabytes."""
+"""Most metric points or log lines of one answer: usually some megabytes."""
 SEEN = "(${0}::text[] = '{{}}' OR experiment_id NOT IN (SELECT experiment_id FROM experiments WHERE workspace = ANY(${0})))"
 Hidden = Set[str]
-"""Workspaces of which nothing is shown."""
+"""Workspaces that are hidden from the user."""
 
 
 class Telling(Fetching):

@@ -1,1 +1,1 @@
-"""Processes that read what users send."""
+"""Processes that read files and texts of users."""

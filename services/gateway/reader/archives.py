@@ -14,20 +14,20 @@ from tenuto.schemas.text import unprintable
 from tenuto.services.gateway.http.refusals import RequestRefused
 
 FILES_MAX = 20_000
-"""Files in one model directory; more is a data set. The same as the command line's."""
+"""Most files in one model directory; more is a data set. The same as the command line's."""
 EXPANSION_MAX = 10
 """Most times its packed size that a model directory unpacks to, as text does ..."""
 UNPACKED_BYTES_FREE = 64 << 20
 """... and bytes that a small archive may unpack to in any case."""
 HEADER_BYTES_MAX = 64 << 10
-"""One extended header: long names and links. Readers take one into memory whole."""
+"""Longest extended header: long names and links. Readers take one into memory whole."""
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 1_000
-"""Limit of file systems on a path, less room for the directory of the unpacked archive."""
+"""Longest path: the limit of file systems, less room for the directory of the unpacked archive."""
 LINKS_FOLLOWED_MAX = 40
 """Most links followed in a row; the same as on Linux."""
 LINK_PARTS_MAX = 1_000_000
-"""Names on the ways of all links together: dozens for each file that there may be. It takes a second to follow so many."""
+"""Most names on the ways of all links together: dozens for each file that there may be. It takes a second to follow so many."""
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
@@ -40,7 +40,7 @@ class ContextRefused(RequestRefused):
 
 
 class _Member(tarfile.TarInfo):
-    """Refuses what the reader would take into memory whole."""
+    """Refuses members that the reader would take into memory whole."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.type in _EXTENDED and self.size > HEADER_BYTES_MAX:
@@ -52,7 +52,7 @@ class _Member(tarfile.TarInfo):
 
 
 class _Counted:
-    """Counts what is unpacked: headers, padding and all."""
+    """Counts the unpacked bytes: headers, padding and all."""
 
     def __init__(self, source: IO[bytes], bytes_max: int) -> None:
         self._source, self._bytes_max = source, bytes_max

@@ -17,7 +17,7 @@ class CodeChange:
     detail: str = ""
     """Changed lines."""
     before: str | None = None
-    """The beginning of the file's hash; None: it is not there."""
+    """Beginning of the file's hash before the change; None: the file was missing."""
     after: str | None = None
     settings: tuple[str, ...] = ()
     """Paths of the settings that changed, if the file is an experiment's configuration."""

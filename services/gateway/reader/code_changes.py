@@ -21,13 +21,13 @@ from tenuto.services.gateway.reader.changes import CodeChange, flat_settings
 
 FILES_SHOWN_MAX = 100
 FILE_BYTES_MAX = 1 << 20
-"""A larger file is compared, but its lines are not shown."""
+"""Largest file whose changed lines are shown; a larger one is only compared."""
 DETAIL_CHARACTERS_MAX = 4_000
 """Most characters of changed lines, per file."""
 KEPT_BYTES_MAX = 32 << 20
 """Most bytes of one archive's files kept in memory, for showing lines; of files beyond it only the digests are compared."""
 UNPACKED_BYTES_MAX = 4 << 30
-"""Read of one archive. Submissions are far smaller; beyond it the rest counts as equal."""
+"""Most unpacked bytes read of one archive. Submissions are far smaller; files beyond it count as equal."""
 READ_BYTES = 1 << 20
 NAME_CHARACTERS = 12
 """Characters of a file's hash that are shown."""
@@ -38,7 +38,7 @@ _LINK = b"link to "
 class _File:
     digest: bytes
     content: bytes | None
-    """None: too large to keep."""
+    """Content of the file; None: too large to keep."""
 
 
 def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
@@ -131,7 +131,7 @@ def _digest(file: IO[bytes]) -> bytes:
 
 
 def _same_program(before: bytes, after: bytes) -> bool:
-    """Comments, layout and docstrings aside. A file that cannot be parsed is another one."""
+    """True if only comments, layout and docstrings differ; False if a file cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -13,11 +13,11 @@ FILES_LISTED_MAX = 5_000
 TEXT_BYTES_MAX = 1 << 20
 """Most bytes shown of a file: far beyond what people read; the rest of a larger one is left out."""
 BINARY_LOOKED_BYTES = 8_192
-"""A file with a zero byte within so many is no text, as git judges."""
+"""Bytes that are searched for a zero byte: a file with one is binary, as git judges."""
 
 
 class NoContext(Exception):
-    """The archive is gone, or cannot be read."""
+    """The archive is missing, or cannot be read."""
 
 
 def listed(archive: Path) -> dict[str, Any]:

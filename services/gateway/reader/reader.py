@@ -1,4 +1,5 @@
-"""Has what users send read by processes that may be killed (`reading.py`), off the event loop, a few at a time, users in turn."""
+"""Reads files and texts of users in processes that may be killed (`reading.py`), off the event loop, a few at a time, users in
+turn."""
 
 from __future__ import annotations
 
@@ -41,27 +42,28 @@ from tenuto.services.gateway.reader.reading import (
 logger = logging.getLogger(__name__)
 
 ARCHIVES_AT_ONCE = 2
-"""Archives that are read at the same time (or compared): never two of one user, so that a slow one holds up only its sender."""
+"""Most archives that are read (or compared) at once: never two of one user, so that a slow one holds up only its sender."""
 CONFIGS_AT_ONCE = 2
-"""Configurations: places of their own, as each takes milliseconds and an archive may take a minute."""
+"""Most configurations that are read at once; they have places of their own, as each takes milliseconds and an archive may take a
+minute."""
 WAITING_MAX = 64
 """Most questions under way or waiting; beyond it senders are asked to come again."""
 WAITING_PER_USER_MAX = 8
 """Same limit for one user, so that none fills the queue alone."""
 CONFIG_SECONDS_MAX = 10.0
-"""A configuration takes milliseconds; this is for a crowded machine."""
+"""Longest reading of a configuration, which takes milliseconds unless the machine is crowded."""
 ARCHIVE_SECONDS_MAX = 60.0
-"""An archive of the largest size takes some seconds."""
+"""Longest reading of an archive; the largest takes some seconds."""
 CHANGES_SECONDS_MAX = 20.0
 SAFETY_SECONDS = 2.0
-"""Time after which a process ends itself if it was not killed at its limit."""
+"""Time past its limit after which a process that was not killed ends itself."""
 ANSWER_BYTES_MAX = 64 << 20
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-"""Passwords among the others are no business of a process that reads strangers' files."""
+"""Variables that the processes get; others may hold passwords, which a reader of strangers' files must not have."""
 
 
 class ReaderBusy(RequestRefused):
-    """Too much waits to be read already."""
+    """Too many questions wait to be read."""
 
     code = "too_many"
 
@@ -75,13 +77,13 @@ class ReadingFailed(Exception):
 
 
 class Draft(NamedTuple):
-    """A configuration that may be merged with others yet."""
+    """Configuration that may still be merged with others."""
 
     config: ExperimentConfig | None
-    """None: alone it is refused."""
+    """The complete configuration; None: it is refused unless merged with others."""
     template: str | None = None
     workspace: str = ""
-    """Empty: it names none."""
+    """Workspace that it names; empty: none."""
     problems: Sequence[Problem] = ()
     notes: Sequence[str] = ()
     """Sentences on values that YAML 1.1 reads otherwise."""
@@ -98,7 +100,7 @@ CONFIGS = (CONFIG, LAYERED, PART)
 
 
 class Reader:
-    """Use `stop` at the end. Processes start when they are first needed, and stay."""
+    """Reader of users' files and texts. Call `stop` at the end. Processes start on first use, and stay."""
 
     def __init__(self) -> None:
         self._idle: list[Process] = []
@@ -107,7 +109,7 @@ class Reader:
         self._waiting: Counter[str] = Counter()
 
     async def config(self, text: bytes, user: str) -> Draft:
-        """A configuration as it stands alone. Raises ConfigError for a text that is none whatever stands under it, and
+        """Configuration read without layers under it. Raises ConfigError for a text that no layers could complete, and
         ReaderBusy."""
         kind, body = await self._config(CONFIG, text, user)
         if kind == CONFIG_REFUSED:
@@ -119,7 +121,7 @@ class Reader:
         return Draft(ExperimentConfig.from_json(config), **json.loads(named))
 
     async def layered(self, text: bytes, layers: Sequence[Layer], said: Sequence[str] | None, user: str) -> Merged:
-        """A configuration with what stands under it; see `reading._layered`. Raises ConfigError and ReaderBusy."""
+        """Configuration merged with the layers under it; see `reading._layered`. Raises ConfigError and ReaderBusy."""
         question = {"text": text.decode("latin-1"), "layers": [vars(item) for item in layers], "said": said}
         kind, body = await self._config(LAYERED, json.dumps(question).encode(), user)
         told = json.loads(body)

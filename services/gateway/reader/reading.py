@@ -28,7 +28,7 @@ from tenuto.services.gateway.reader.context_files import NoContext, content, lis
 MEMORY_BYTES_MAX = 1 << 30
 FILES_MAX = 64
 NICENESS = 5
-"""The gateway itself goes first."""
+"""Niceness of the process: the gateway itself goes first."""
 HEADER = struct.Struct(">cfI")
 """Kind of the question, seconds that it may take, length of its body in bytes."""
 ANSWER = struct.Struct(">cI")
@@ -89,8 +89,8 @@ def _answer(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
 
 
 def _config(text: bytes) -> tuple[bytes, bytes]:
-    """Also tells, before a configuration and with a refusal, which template and workspace it names, as with what these say a
-    refused one may be right, and where other readers of YAML take a value for something else."""
+    """Configuration with notes on values that other readers of YAML take for something else. A refusal, too, names the template
+    and the workspace of the text, as with their settings it may be valid."""
     document = load_yaml(text)
     if not isinstance(document, dict):
         return DONE, parse_config(text).to_json()  # which refuses it
@@ -110,7 +110,7 @@ def _notes(text: bytes) -> list[str]:
 
 
 def _layered(text: str, layers: list[dict[str, Any]], said: list[str] | None) -> dict[str, Any]:
-    """`said`: paths that the command line set; with them every value is told, and where it comes from."""
+    """Merged configuration. `said`: paths that the command line set; with them the answer has every value and its source."""
     document = load_yaml(text.encode("latin-1"))
     found = resolved(document if isinstance(document, dict) else {}, [Layer(**item) for item in layers])
     paths = [[found.count_of(source), found.paths_of(source)] for source in range(1, len(layers) + 1)]

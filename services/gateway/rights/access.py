@@ -93,9 +93,9 @@ class Subject:
     admin: bool = False
     """True: has every permission, without a grant."""
     limited_to: frozenset[str] | None = None
-    """Permissions that the token is limited to: what the subject may is the intersection. None: the token is not limited."""
+    """Permissions that the token is limited to: the subject has the intersection. None: the token is not limited."""
     workspace: str = ""
-    """Workspace that the token is limited to. Empty: all of which the subject may see something."""
+    """Workspace that the token is limited to. Empty: all that the subject may see."""
 
     @property
     def holders(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Subject:
 class Grant(NamedTuple):
     role: str
     workspace: str = ""
-    """Empty: the whole cluster."""
+    """Workspace of the grant. Empty: the whole cluster."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Project:
 @dataclass(frozen=True)
 class Workspace:
     private: bool = False
-    """True: only who has a role in it sees it."""
+    """True: only users with a role in it see it."""
     archived: bool = False
     """True: it takes no new experiments."""
     description: str = ""
@@ -130,7 +130,7 @@ class Workspace:
     images: tuple[str, ...] = ()
     """Patterns of the images that experiments may run in. Empty: any."""
     storage_bytes_max: int = 0
-    """Bytes of kept checkpoints from which on it takes no new experiments. 0: no limit."""
+    """Bytes of kept checkpoints at which it stops taking new experiments. 0: no limit."""
     wall_hours_max: float = 0.0
     """Longest time in hours that one experiment may run. 0: no limit."""
     noted_bytes: int | None = None
@@ -152,7 +152,7 @@ class Access:
 
 
 def role_permissions(access: Access, role: str) -> frozenset[str]:
-    """None of a role that does not exist any more."""
+    """Permissions of the role; none if it does not exist any more."""
     known = ROLES.get(role)
     return known if known is not None else frozenset(access.roles.get(role, ()))
 
@@ -172,14 +172,14 @@ def held(access: Access, subject: Subject, workspace: str = "") -> frozenset[str
 
 
 def is_outside(subject: Subject, permission: str, workspace: str) -> bool:
-    """True if the token is limited to another workspace, or to one where the whole cluster is asked about."""
+    """True if the token is limited to another workspace, or to any if the question is about the whole cluster."""
     return (
         bool(subject.workspace) and workspace != subject.workspace and (bool(workspace) or permission not in _BESIDE_WORKSPACES)
     )
 
 
 _BESIDE_WORKSPACES = frozenset({"cluster.view"})
-"""Permissions in the whole cluster that a token of one workspace has, too: a submission looks at the queue."""
+"""Permissions in the whole cluster that a token of one workspace has, too: a submission reads the queue."""
 
 
 def allowed(access: Access, subject: Subject, permission: str, workspace: str = "") -> bool:
@@ -190,7 +190,7 @@ def allowed(access: Access, subject: Subject, permission: str, workspace: str = 
 
 
 def workspace_of(access: Access, name: str) -> Workspace:
-    """One that is not known is open."""
+    """Workspace of that name; an unknown one is open."""
     return access.workspaces.get(name, _OPEN)
 
 
@@ -205,9 +205,9 @@ class Sight(NamedTuple):
     """Experiments that a subject sees."""
 
     hidden: frozenset[str] = frozenset()
-    """Private workspaces in which it has no role that lets it, and all but one where its token is limited to that one."""
+    """Private workspaces in which no role lets it see them; and all but one if its token is limited to that one."""
     nothing: bool = False
-    """True: its token is limited to other things."""
+    """True: its token is limited to other permissions."""
 
     def sees(self, workspace: str) -> bool:
         return not self.nothing and workspace not in self.hidden
@@ -271,7 +271,7 @@ OF_ACCESS: tuple[type[EventData], ...] = (
 
 
 def with_project(access: Access, workspace: str, project: str) -> Access:
-    """A workspace or project that an experiment names begins with it."""
+    """Access rights with the workspace and the project that an experiment names; missing ones begin with it."""
     found = access.workspaces.get(workspace)
     if found is not None and (not project or project in found.projects):
         return access

@@ -87,7 +87,8 @@ _PARAMETER = re.compile(r"\{[a-z_]+(?::path)?\}")
 
 
 def _compiled(table: Mapping[str, Rule]) -> list[tuple[str, str, re.Pattern[str]]]:
-    """(method, route, pattern of its paths); those with fewer parameters first, as `checkpoints/gc` is no checkpoint."""
+    """(method, route, pattern of its paths) of each route; those with fewer parameters first, as `checkpoints/gc` is no
+    checkpoint."""
     found = []
     for route in sorted(table, key=lambda item: (item.count("{"), item)):
         method, _, template = route.partition(" ")
@@ -100,11 +101,10 @@ def _compiled(table: Mapping[str, Rule]) -> list[tuple[str, str, re.Pattern[str]
 
 
 class Permissions:
-    """The table by which every request is judged: the rows of all subjects, joined. A route that is in none is refused to
-    everybody."""
+    """The table by which every request is judged: the rows of all subjects, joined. A route without a row is refused to all."""
 
     def __init__(self, *tables: Mapping[str, Rule]) -> None:
-        """Raises ValueError for a route that stands in two of them."""
+        """Table of the rows. Raises ValueError for a route that occurs twice."""
         self.rules: dict[str, Rule] = {}
         for table in tables:
             if twice := self.rules.keys() & table.keys():
@@ -113,7 +113,7 @@ class Permissions:
         self._patterns = _compiled(self.rules)
 
     def match(self, method: str, path: str) -> tuple[str, Mapping[str, str], tuple[str, ...]]:
-        """(the route of the table, its parameters, the methods that the path knows). The route is empty where there is none."""
+        """(route of the table, its parameters, methods that the path knows). The route is empty if there is none."""
         methods: list[str] = []
         for known, route, pattern in self._patterns:
             if (found := pattern.fullmatch(path)) is None:

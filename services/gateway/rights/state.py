@@ -1,4 +1,4 @@
-"""State of the people that use the cluster: users, tokens, workspaces, and who may do what."""
+"""State of the people that use the cluster: users, tokens, workspaces, and their rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADMIN = "admin"
 EARLIER = "an earlier user "
 """Prefix of a removed user's name, if another user has the name now."""
 USERS_MAX = 10_000
-"""All are kept in memory."""
+"""Most users; all are kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class User:
 
 
 TOKENS_PER_USER_MAX = 20
-"""One for each machine or program of a user; more of them are forgotten ones."""
+"""Most tokens of a user: one for each machine or program; more of them are forgotten ones."""
 SESSIONS_PER_USER_MAX = 20
-"""The oldest ends when one more begins: a user with many machines is not kept out by forgotten ones."""
+"""Most sessions of a user; the oldest ends when one more begins, so that forgotten ones do not keep out a user with many
+machines."""
 TOKEN_ID_CHARACTERS = 12
 
 
@@ -58,7 +59,7 @@ class Token:
     """Time from which it is no longer valid. None: it does not expire."""
     label: str = ""
     session: bool = False
-    """True: given at a sign-in."""
+    """True: it was given at a sign-in."""
     permissions: tuple[str, ...] | None = None
     """Names of the permissions that it is limited to. None: it allows all that its user may do."""
     workspace: str = ""
@@ -85,23 +86,23 @@ class PeopleState:
     tokens: Map[str, Token] = field(default_factory=Map)
     """Tokens by hash. Expired ones stay until their user makes another, so that they can be shown and told from wrong ones."""
     barred: Map[str, str] = field(default_factory=Map)
-    """Issuer and subject -> name of the user who was removed: not made anew at the next sign-in."""
+    """Issuer and subject -> name of the removed user, who is not created anew at the next sign-in."""
     access: Access = field(default_factory=Access)
-    """Workspaces, roles, and who has them."""
+    """Workspaces, roles, and their holders."""
     submitted: int = 0
-    """Experiments so far; their ids are 1..submitted. Of a user who is made now, they are none."""
+    """Number of experiments so far; their ids are 1..submitted. None of them belongs to a user who is created now."""
 
     def running_of(self, user: str) -> Sequence[int]:
         """Experiments of the user that have not ended, sorted."""
         return ()
 
     def tokens_of(self, user: str) -> tuple[Token, ...]:
-        """The oldest first."""
+        """Tokens of the user, the oldest first."""
         found = (self.tokens[key] for key in sorted(self.tokens) if self.tokens[key].user == user)
         return tuple(sorted(found, key=lambda token: (token.created_us, token.token_hash)))
 
     def owner(self, submitter: str, experiment_id: int) -> str:
-        """Owner of an experiment with this recorded submitter. No present user is named like an earlier one."""
+        """Owner of an experiment with this recorded submitter. Earlier users get a name that no present user has."""
         user = self.users.get(submitter)
         return submitter if user is None or experiment_id >= user.first_experiment else f"{EARLIER}{submitter}"
 
@@ -114,7 +115,7 @@ class PeopleState:
         return user == name or (name in self.users and bool(user) and self.users[name].owner == user)
 
     def subject(self, name: str, token: Token | None = None) -> Subject:
-        """The user of that name. `token`: the one that was shown, which may be limited."""
+        """Subject of the user of that name. `token`: that of the request, which may be limited."""
         user = self.users.get(name)
         limited_to = None if token is None or token.permissions is None else frozenset(token.permissions)
         kind: HolderKind = "service" if user is not None and user.service else "user"
@@ -141,7 +142,7 @@ class PeopleState:
 
 
 def check_people(state: PeopleState) -> None:
-    """Assert what must hold after every event."""
+    """Asserts the invariants that hold after every event."""
     for key in sorted(state.tokens):
         token = state.tokens[key]
         assert token.token_hash == key

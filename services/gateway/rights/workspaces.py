@@ -60,7 +60,8 @@ def check_priority(state: PeopleState, workspace: str, priority: int) -> None:
 
 
 def check_slots(state: PeopleState, workspace: str, slots: int | None) -> None:
-    """`slots`: most that the experiment uses at once; None: as many as there are. Raises Refused."""
+    """Checks the workspace's limit of slots. `slots`: most that the experiment uses at once; None: as many as there are. Raises
+    Refused."""
     limit = workspace_of(state.access, workspace).slots_max
     if limit and (slots is None or slots > limit):
         asked = "any number" if slots is None else str(slots)
@@ -86,8 +87,8 @@ def check_image(state: PeopleState, workspace: str, image: str | None) -> None:
 
 
 def check_wall_hours(state: PeopleState, workspace: str, hours: float | None) -> None:
-    """`hours`: longest time that the experiment may run by its configuration; None: as long as the workspace lets it. Raises
-    Refused."""
+    """Checks the workspace's limit of run time. `hours`: longest time that the experiment may run by its configuration; None: as
+    long as the workspace lets it. Raises Refused."""
     limit = workspace_of(state.access, workspace).wall_hours_max
     if limit and hours is not None and hours > limit:
         raise Refused(

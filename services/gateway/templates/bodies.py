@@ -15,18 +15,18 @@ TEXT_CHARACTERS_MAX = 2 * BYTES_MAX
 
 class TemplateBody(Model):
     config: str = Field(min_length=1, max_length=TEXT_CHARACTERS_MAX)
-    """YAML or JSON in the shape of a configuration, with what the template says only."""
+    """YAML or JSON in the shape of a configuration, with only the settings of the template."""
 
 
 class TemplateView(Model):
     name: str
-    """Empty: the defaults of the workspace."""
+    """Name of the template. Empty: the defaults of the workspace."""
     workspace: str | None
-    """Workspace that it is of. null: the whole cluster."""
+    """Workspace that it belongs to. null: the whole cluster."""
     version: int
     """Number of times that it was set."""
     digest: str
-    """SHA-256 (hex) of what it says."""
+    """SHA-256 (hex) of its settings."""
     size_bytes: int
     warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Warnings about the text sent now: sentences on values that may not be meant so. Absent: there are none."""

@@ -13,7 +13,7 @@ from tenuto.services.gateway.rights.commands import UserCommand
 class SetTemplate(UserCommand):
     name: str
     workspace: str | None
-    """None: of the whole cluster."""
+    """Workspace of the template. None: the whole cluster."""
     config: Mapping[str, Any]
 
 
@@ -27,4 +27,4 @@ class RemoveTemplate(UserCommand):
 class SetDefaults(UserCommand):
     workspace: str
     config: Mapping[str, Any]
-    """Empty: the workspace has none any more."""
+    """The new defaults. Empty: the workspace has none any more."""

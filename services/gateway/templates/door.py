@@ -1,4 +1,4 @@
-"""The door, with what the handlers of templates need."""
+"""The door, with the parts that the handlers of templates need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds what templates of configurations say, and the defaults of workspaces."""
+"""Folds templates of configurations, and the defaults of workspaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the configuration of a new experiment from what was sent, its template, and the defaults of its workspace."""
+"""Makes the configuration of a new experiment from the configuration sent, its template, and the defaults of its workspace."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Resolution:
     """Layers that were merged under it, the more specific first."""
     sent_hash: str
     values: Sequence[Value] = ()
-    """All of them, where they were asked for."""
+    """All values of the configuration, if they were asked for."""
     notes: tuple[str, ...] = ()
-    """Sentences on values of what was sent that YAML 1.1 reads otherwise."""
+    """Sentences on values sent that YAML 1.1 reads otherwise."""
 
 
 async def resolve(door: TemplatesDoor, text: bytes, said: Sequence[str] | None = None) -> Resolution:
-    """`said`: paths that the command line set; with them every value is told, and where it comes from. Raises ConfigError,
-    Refused and ReaderBusy."""
+    """Configuration of a new experiment. `said`: paths that the command line set; with them the answer has every value and its
+    source. Raises ConfigError, Refused and ReaderBusy."""
     draft = await door.reader.config(text, asking())
     await door.users_known()  # and with them the templates
     layers = _under(door, draft)
@@ -60,8 +60,8 @@ async def resolve(door: TemplatesDoor, text: bytes, said: Sequence[str] | None =
 
 
 def _under(door: TemplatesDoor, draft: Draft) -> list[Layer]:
-    """Raises ConfigError for a template that is not there, and Refused where the asker may not submit: what a private workspace
-    says is not shown."""
+    """Layers under the configuration sent. Raises ConfigError for a missing template, and Refused if the user may not submit:
+    settings of a private workspace are not shown."""
     state, found = door.state, list[Layer]()
     workspace = draft.workspace
     if wrong := [problem for problem in draft.problems if problem.path == TEMPLATE]:

@@ -1,4 +1,4 @@
-"""Templates of configurations, the defaults of workspaces, and what a configuration becomes with them."""
+"""Templates of configurations, the defaults of workspaces, and the configurations that they result in."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ async def templates(
 
 @router.get("/templates/{template}", response_model=TemplateDetail)
 async def show(door: Door, template: TemplateName) -> Response:
-    """One of the whole cluster."""
+    """A template of the whole cluster."""
     return await _show(door, "", template)
 
 
 @router.put("/templates/{template}", response_model=TemplateView)
 async def put(door: Door, template: TemplateName, body: TemplateBody) -> Response:
-    """Sets one of the whole cluster. Experiments that were submitted with it before keep what it gave them."""
+    """Sets a template of the whole cluster. Experiments that were submitted with it before keep the settings that it gave
+    them."""
     return await _put(door, None, template, body)
 
 
@@ -61,7 +62,8 @@ async def show_of_workspace(door: Door, workspace: WorkspaceName, template: Temp
 
 @router.put("/workspaces/{workspace}/templates/{template}", response_model=TemplateView)
 async def put_into_workspace(door: Door, workspace: WorkspaceName, template: TemplateName, body: TemplateBody) -> Response:
-    """Experiments of the workspace that name it get this one, and not one of the cluster that has the same name."""
+    """Sets a template of a workspace. Experiments of the workspace that name it get this one, and not one of the cluster that has
+    the same name."""
     return await _put(door, workspace, template, body)
 
 

@@ -1,4 +1,4 @@
-"""Templates of configurations, and the defaults of workspaces, as they stand. Pure."""
+"""Present templates of configurations, and the defaults of workspaces. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Templates:
 
 
 NOTHING = "{}"
-"""Defaults that were taken away; their count goes on."""
+"""Text of defaults that were removed; their version goes on."""
 
 
 def layer(templates: Templates, workspace: str, name: str) -> Layer | None:

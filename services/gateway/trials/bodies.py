@@ -14,6 +14,6 @@ class Done(Model):
     id: int
     changed: bool
     waits_for: tuple[WorkersView, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Workers that are still there, the longest silent first, a hundred at most. Absent: nothing is waited for."""
+    """Workers that still run, the longest silent first, a hundred at most. Absent: nothing is waited for."""
     killed_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Time at which agents kill workers that have not left; absent without such a limit."""

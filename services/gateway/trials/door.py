@@ -1,4 +1,4 @@
-"""The door, with what the handlers of trials need."""
+"""The door, with the parts that the handlers of trials need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TrialsDoor(BaseDoor):
     views: TrialQueries
     tables: MetricTables
     stores: Stores
-    """Of checkpoints, as the operator declared them."""
+    """Stores of checkpoints, as the operator declared them."""
     verifier: Verifier
 
 

@@ -1,4 +1,4 @@
-"""What trials bring to the door."""
+"""Parts that trials bring to the door."""
 
 from __future__ import annotations
 

@@ -29,28 +29,28 @@ class AllocationView(Model):
     granted_us: int
     started_us: int | None
     leaving_us: int | None = None
-    """When its workers were first told to save and leave, or were killed. Null: they were not."""
+    """Time at which its workers were first told to save and leave, or were killed. Null: they were not."""
     leaving_reason: str | None = None
     exited_us: int | None
     released_us: int | None
 
 
 class WorkersView(Model):
-    """Workers of an experiment that are there now."""
+    """Present workers of an experiment."""
 
     trial_id: str
     allocation_id: str
     agent_ids: tuple[str, ...]
     said_us: int | None
-    """When they last reported something: a report or a line of their log. Null: they have not begun."""
+    """Time of their last sign of life: a report or a line of their log. Null: they have not begun."""
     silent_seconds: float | None
-    """Since then."""
+    """Time since then."""
 
 
 class SilentTrialView(Model):
     trial_id: str
     silent_seconds: float
-    """Since its workers last reported something: a report or a line of their log."""
+    """Time since its workers' last sign of life: a report or a line of their log."""
 
 
 class StragglerView(Model):
@@ -63,7 +63,7 @@ class StragglerView(Model):
     own_seconds: float
     """Time of a step on this worker, in seconds, without waiting for others."""
     usual_seconds: float
-    """The same of the other ranks: their median."""
+    """Median of the same time on the other ranks."""
 
 
 """Bodies of responses in the REST interface. Times end in `_us`: microseconds since 1970-01-01 UTC. NaN and infinities are the
@@ -79,10 +79,10 @@ class TrialView(Model):
     hyperparameters: dict[str, Any]
     seed: int
     target_length: int
-    """In the unit of the experiment's `searcher.max_length`."""
+    """Length that the search wants, in the unit of the experiment's `searcher.max_length`."""
     batches: int
     length: int
-    """The furthest point reached, in batches and in the unit of `target_length`."""
+    """Furthest point reached, in the unit of `target_length`; `batches` is the same in batches."""
     latest_metric: float | None
     best_metric: float | None
     best_batches: int | None
@@ -93,23 +93,23 @@ class TrialView(Model):
     failures: int
     error: str | None
     reason: str
-    """Why the search last decided about it."""
+    """Reason of the search's last decision about it."""
     excluded_agents: list[str] = []
     """Agents on which it is not placed again, because of a line in its log."""
     stragglers: list[StragglerView] = []
     """Slow ranks of the latest run that had any."""
     said_us: int | None = None
-    """When its workers last reported something: a report or a line of their log. Null: it has none now."""
+    """Time of its workers' last sign of life: a report or a line of their log. Null: it has no workers now."""
     silent_seconds: float | None = None
-    """Since then."""
+    """Time since then."""
     leaving_us: int | None = None
-    """When its workers were told to save and leave; those that do not leave in time are killed."""
+    """Time at which its workers were told to save and leave; those that do not leave in time are killed."""
     setbacks: int = 0
     """Failures and losses in a row with nothing saved or validated between, where it pauses before the next start."""
     restart_at_us: int | None = None
-    """When that pause ends."""
+    """End of that pause."""
     breaks: list[str] = []
-    """Why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
+    """Reasons why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
     unmanaged: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: a run of a program that Tenuto did not start; its batches are the largest step that it logged."""
     requested_us: int
@@ -127,18 +127,18 @@ class FrontTrialView(Model):
     trial_id: str
     state: TrialState
     length: int
-    """Of the validation compared: the trial's last one with all goals."""
+    """Length at the validation compared: the trial's last one with all goals."""
     values: dict[str, float]
-    """The goals' metrics."""
+    """Values of the goals' metrics."""
     hyperparameters: dict[str, Any]
 
 
 class ParetoView(Model):
     goals: tuple[GoalView, ...]
     compared: int
-    """Trials that reported all goals."""
+    """Number of trials that reported all goals."""
     front: tuple[FrontTrialView, ...]
-    """The best in the first goal come first."""
+    """Trials of the front, the best in the first goal first."""
 
 
 class ValidationView(Model):
@@ -148,7 +148,7 @@ class ValidationView(Model):
     time_us: int
     metrics: dict[str, float]
     metric: float | None
-    """The searcher's metric."""
+    """Value of the searcher's metric."""
 
 
 class MetricPointView(Model):
@@ -162,7 +162,7 @@ class MetricPointView(Model):
 
 class LogLineView(Model):
     line: int
-    """Grows; ask for the lines `after` the last one you have."""
+    """Number of the line, which grows; ask for the lines `after` the last one you have."""
     trial_id: str
     allocation_id: str
     rank: int
@@ -187,7 +187,7 @@ class CheckpointView(Model):
     size_bytes: int
     location: str
     metric: float | None
-    """The searcher's metric, validated at the same number of batches."""
+    """Value of the searcher's metric, validated at the same number of batches."""
     saved_us: int
     deleted_us: int | None
     delete_reason: str | None
@@ -195,7 +195,7 @@ class CheckpointView(Model):
     damage: str | None = None
     """Damage found when a run was last to resume from it; null: no run found it damaged."""
     resumed_from: str | None = None
-    """The checkpoint that this run went on from instead; null where none could be used."""
+    """Checkpoint that this run resumed from instead; null if none was usable."""
 
 
 class CheckpointDetail(CheckpointView):
@@ -225,14 +225,14 @@ class SweepView(Model):
     orphans: tuple[OrphanView, ...]
     size_bytes: int
     problems: tuple[str, ...]
-    """Stores that could not be looked at."""
+    """Stores that could not be read."""
 
 
 class CurveView(Model):
     trial_id: str
     metric: str
     since: int
-    """Batches from which on these points take the place of earlier answers'."""
+    """Batches from which on these points replace those of earlier answers."""
     batches: list[int]
     values: list[float]
     time_us: list[int] | None

@@ -1,5 +1,5 @@
-"""A process that answers questions, one at a time, over its standard input and output: what takes long is neither in the way of
-decisions, nor can it take the memory of the one who decides.
+"""A process that answers questions, one at a time, over its standard input and output. Long answers thus neither delay decisions
+nor take the memory of the process that decides.
 
 A message is its length in 4 bytes, and its bytes.
 """
@@ -23,7 +23,7 @@ MEMORY_BYTES_MAX = 4 << 30
 """Most address space of the process; libraries map far more than they use. A process that wants more ends, and another one is
 started."""
 NICENESS = 10
-"""Decisions go before questions."""
+"""Niceness of the process: decisions go before questions."""
 COLLECTED = (50_000, 1_000, 1_000)
 """States have no cycles: the collector looks at young objects, and almost never at the hundreds of thousands that are kept, which
 took a quarter of the time."""
@@ -47,7 +47,7 @@ class Child:
         self._turn = asyncio.Lock()
 
     async def ask(self, question: bytes, seconds: float) -> bytes:
-        """Raises ChildEnded, and ChildLate after `seconds`."""
+        """Answer to the question. Raises ChildEnded, and ChildLate after `seconds`."""
         async with self._turn:
             fresh = self._process is None or self._process.returncode is not None
             try:

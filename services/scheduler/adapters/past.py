@@ -20,14 +20,14 @@ from tenuto.services.scheduler.state import State
 
 MODULE = "tenuto.services.scheduler.adapters.past"
 FOLD_SECONDS_MAX = 2.0
-"""Longest reading of the log for one question; who asks again finds it read further."""
+"""Longest reading of the log for one question; a repeated question finds it read further."""
 ANSWER_SECONDS_MAX = 12.0
-"""A page of 2,000 events and the pass of a very long queue stay far below."""
+"""Longest answer: a page of 2,000 events and the pass of a very long queue stay far below."""
 IDLE_SECONDS_MAX = 600.0
 """Longest idle time before the process ends: the states of a long log take some hundred megabytes, which are not needed while no
 one asks."""
 AGENTS_MAX = 1_000
-"""Agents in an answer; a page shows no more."""
+"""Most agents in an answer; a page shows no more."""
 NOT_NOW = "The log cannot be read right now; ask again in a few seconds."
 UNREADABLE = "The scheduler cannot read this question; run the same version of Tenuto."
 

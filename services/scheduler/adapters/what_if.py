@@ -24,13 +24,13 @@ from tenuto.services.scheduler.simulation.what_if import NotPossible, what_if
 
 MODULE = "tenuto.services.scheduler.adapters.what_if"
 RUN_SECONDS_MAX = 20.0
-"""Longest reading and simulation. A browser waits longer than that, and a core is taken for so long."""
+"""Longest reading and simulation. A browser waits longer than that, and a core is busy for so long."""
 ANSWER_SECONDS_MAX = 26.0
 """Longest time to an answer, including the start of the process and the transfer of its answer."""
 CPU_SECONDS_MAX = 30
-"""Also when the scheduler, which would end the process, is gone."""
+"""Limit that also holds when the scheduler, which would end the process, is gone."""
 FACTS_MAX = 100_000
-"""Events of users and agents that are read, from the log's beginning."""
+"""Most events of users and agents that are read, from the log's beginning."""
 RUN_POSITIONS_MAX = 300_000
 """Last positions of the log whose trials and allocations are read: those of thousands of trials."""
 TOO_LONG = "The simulation took longer than {:.0f} s: ask for fewer trials."

@@ -1,4 +1,4 @@
-"""Folds what becomes of agents and their slots."""
+"""Folds changes of agents and their slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds what becomes of pools whose nodes a provisioner starts, and of these nodes."""
+"""Folds changes of pools whose nodes a provisioner starts, and of these nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds what users asked for: experiments and changes of them, policies, shares, and slots out of service."""
+"""Folds requests of users: experiments and changes of them, policies, shares, and slots out of service."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, notes: dict[int, Waiting] | None = None) -> list[EventData]:
-    """Grants that should happen now, the most urgent first. `notes`: filled with why each experiment waits."""
+    """Grants that should happen now, the most urgent first. `notes`: receives the reason why each experiment waits."""
     if not pool.auxiliary_queue:
         return []
     home = _Rooms(state, pool)

@@ -43,7 +43,7 @@ class Backfill:
             used += size
 
     def _start(self, demand: Demand) -> int:
-        """The slots that it starts on; 0: it does not."""
+        """Number of slots that it starts on; 0: it does not start."""
         experiment, wanted, supply = demand.experiment, demand.wanted, self._supply
         free = supply.available()
         if wanted > free and not self._reservations.in_rooms.may_lend():

@@ -47,12 +47,13 @@ class _LookedAt(NamedTuple):
 
     pool: Pool
     homes: tuple[Pool | None, ...]
-    """Pools of those that may fall back to it."""
+    """Home pools of the experiments that may fall back to it."""
     provisioned: ProvisionedPool | None
     shares: Map[str, Share]
     owner_slots: Map[str, int]
     names: tuple[str, ...]
-    """All provisioned pools, where some may fall back to this one: which pool they are wanted in depends on the others."""
+    """Names of all provisioned pools, if experiments of some may fall back to this one: the pool that is to grow for them depends
+    on the others."""
 
 
 def _looked_at(state: State, pool: Pool) -> bool:
@@ -95,8 +96,8 @@ class _Room:
         self._total = sum(self._slots.values())
 
     def missing(self, asked: Constraints, wanted: int) -> int:
-        """Lays one gang; returns the slots that are missing, 0 if it fits. One that does not fit takes nothing, unless it may be
-        anywhere: then it takes what there is."""
+        """Lays one gang on the room; returns the slots that are missing, 0 if it fits. A gang that does not fit takes nothing,
+        unless any slots will do for it: then it takes all that the room has."""
         if not self._total:
             return wanted
         allowed = [item for item in sorted(self._slots) if self._slots[item] and self._allows(asked, item)]

@@ -55,18 +55,18 @@ class Decisions:
         self.granted: dict[int, int] = {}
         """Experiment -> slots granted in this pass, and those by which its trials grow."""
         self.granted_to: dict[str, int] = {}
-        """The same by owner."""
+        """Owner -> slots granted in this pass, counted likewise."""
         self.grown: dict[int, int] = {}
         """Experiment -> slots by which its trials grow."""
         self.fairness: OwnerFairness | None = None
-        """Hears what owners gain and lose, under policies that go by it."""
+        """Receives the slots that owners gain and lose, under policies that depend on them."""
         self._next: dict[str, SlotSet] = {}
         """Allocation -> slots that its trial goes on with, as decided in this pass."""
         self._draft_at: dict[str, int] = {}
-        """Allocation -> where its change of size is among the drafts: there is one at most."""
+        """Allocation -> place of its change of size among the drafts; it has at most one."""
 
     def note(self, experiment: Experiment, waiting: Waiting) -> None:
-        """The first reason that was come upon is the one that is told."""
+        """Records why the experiment waits; the first reason found is kept."""
         if self.notes is not None and experiment.experiment_id not in self.notes:
             self.notes[experiment.experiment_id] = waiting
 
@@ -78,7 +78,7 @@ class Decisions:
         return self._next.get(allocation.allocation_id) or allocation.next or allocation.slots
 
     def next_size(self, item: str) -> int:
-        """Slots with which the trial of an allocation goes on that was told so in this pass; 0: it was told to leave for good."""
+        """Slots with which the trial of an allocation continues after a resize in this pass; 0: it was told to leave for good."""
         return count(self._next[item]) if item in self._next else 0
 
     def surplus(self, allocation: Allocation) -> int:
@@ -108,7 +108,7 @@ class Decisions:
         backfill_until_us: int | None = None,
         turn_until_us: int | None = None,
     ) -> None:
-        """`lender`: the other pool whose slots these are."""
+        """Grants the slots. `lender`: the pool that lends them, if it is another one."""
         experiment, trial, size = demand.experiment, demand.trial_id, sum([len(part.slot_ids) for part in slots])
         self._gains(experiment, size)
         self.drafts.append(
@@ -131,8 +131,8 @@ class Decisions:
     def preempt(
         self, demand: Demand, chosen: Sequence[Candidate], why: Sequence[dict[str, Any]], *, free: int, leaving: int, missing: int
     ) -> None:
-        """The chosen gangs leave for the demand, of which so many slots are free, being freed and missing. `why`: what the policy
-        compared, of each."""
+        """Preempts the chosen gangs for the demand, with the numbers of slots that are free, being freed and missing. `why`: what
+        the policy compared, by gang."""
         experiment = demand.experiment
         for victim, compared in zip(chosen, why, strict=True):
             allocation = victim.allocation
@@ -169,12 +169,12 @@ class Decisions:
         self.taken.add(allocation.allocation_id)
 
     def grow(self, experiment: Experiment, slots: int) -> None:
-        """A trial of it gets so many slots more than it has, or was granted."""
+        """Gives one of its trials this number of slots more than it has, or was granted."""
         self._gains(experiment, slots)
         self.grown[experiment.experiment_id] = self.grown.get(experiment.experiment_id, 0) + slots
 
     def enlarge_grant(self, at: int, slots: SlotSet) -> None:
-        """The trial that is granted slots by this draft starts with these instead."""
+        """Replaces the slots of the grant in this draft."""
         draft = self.drafts[at]
         assert isinstance(draft, AllocationGranted)
         most = self.state.experiments[draft.experiment_id].slots_most

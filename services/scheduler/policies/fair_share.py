@@ -122,7 +122,7 @@ class FairShareRules(Rules):
         return self.preemptible.together(candidates)
 
     def gains(self, candidates: Sequence[Candidate], given: Mapping[str, int]) -> list[int]:
-        """Shrunk and preempted together, an experiment comes down to its share and not below."""
+        """Slots gained from each: shrunk and preempted together, an experiment comes down to its share and not below."""
         gave: dict[int, int] = {}
         for item in sorted(given):
             key = self.state.allocations[item].experiment_id
@@ -183,7 +183,7 @@ class FairShareRules(Rules):
 
 
 class FairShareQueue:
-    """Serves those below their share, lets what runs grow to its share, and lends what is left."""
+    """Serves experiments below their share, lets running trials grow to their share, and lends what is left."""
 
     def __init__(self, parts: Parts[FairShareRules]) -> None:
         self.parts, self.rules, self.decisions, self.supply = parts, parts.rules, parts.decisions, parts.supply
@@ -207,7 +207,7 @@ class FairShareQueue:
         """Serves experiments below their share. The one with the smallest part of its share is first, and the first that is
         held keeps the others from the free slots."""
         heap: list[tuple[float, float, int, int]] = []
-        """(part of its share that it has, place, experiment, which of its waiting trials is next)."""
+        """(part of its share that it has, place, experiment, index of its next waiting trial)."""
         # One above its share may let its own larger trials shrink.
         for key in sorted(self.rules.targets if self._pool.elastic else self.rules.shares.below):
             experiment = self._state.experiments[key]
@@ -235,7 +235,7 @@ class FairShareQueue:
                 self._push(heap, experiment, at + 1)
 
     def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
-        """If its next trial is within its share."""
+        """Adds the experiment to the heap if its next trial is within its share."""
         if at >= len(experiment.waiting):
             return
         key = experiment.experiment_id

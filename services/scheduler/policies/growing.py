@@ -107,7 +107,7 @@ class Growth:
         return all(left is None or left > total for left in quotas)
 
     def _filled(self, growing: list[Growing], free: int) -> list[Growing]:
-        """Gives the free slots to them, one at a time. Those that got any."""
+        """Gives the free slots to them, one at a time; returns those that got any."""
         heap = [
             (
                 GUEST_RANK if self._rules.is_guest(entry.experiment) else self._rules.growth_rank(entry.experiment),

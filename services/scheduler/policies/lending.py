@@ -15,7 +15,7 @@ OWN_LOOKED_AT_MAX = 100
 
 
 class Lenders:
-    """During one pass."""
+    """Lending pools during one pass."""
 
     def __init__(self, state: State, now_us: int, most: Callable[[Experiment, int, int], int]) -> None:
         """`most`: as in `Quotas`."""
@@ -23,7 +23,7 @@ class Lenders:
         self._grounds: dict[str, Ground | None] = {}
 
     def ground(self, name: str) -> Ground | None:
-        """The pool's free slots; None where it lends none."""
+        """The pool's free slots; None if it lends none."""
         if name not in self._grounds:
             pool = self._state.pools.get(name)
             self._grounds[name] = None if pool is None or self._wanted(pool) else Ground(self._state, pool)

@@ -133,7 +133,7 @@ class OwnerFairness:
             self._changed = True
 
     def _replace(self, owner: Owner) -> None:
-        """The first one's key, anew."""
+        """Replaces the first key by a new one."""
         if self._changed or not self._heap or self._heap[0][1] != owner:
             self._changed = True
         elif self._at[owner] < len(self._queues[owner]):

@@ -50,9 +50,9 @@ class FreeSlots:
         agent -> rack."""
         self._racks = racks
         self._by_rack: dict[str, dict[str, int]] | None = None
-        """Rack -> its agents with free slots, and how many: made when it is first needed."""
+        """Rack -> its agents with free slots, and how many: found on first use."""
         self._counts: dict[str, int] | None = None
-        """Agent -> its free slots, of those that have any: made when it is first needed."""
+        """Agent -> its free slots, of those that have any: found on first use."""
         self.shown = 0
         """Number of times that slots kept back became usable again."""
         self._idle = list(idle)

@@ -20,7 +20,7 @@ Entry = tuple[float, int, int]
 
 
 class PreemptionCandidates:
-    """During one pass. `taken`: who was told to leave in it, which the pass adds to."""
+    """Candidates during one pass. `taken`: allocations that were told to leave in it; the pass adds to them."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PreemptionCandidates:
         return sorted(found, key=lambda item: item.allocation.allocation_id)
 
     def candidates(self, missing: int) -> list[Candidate]:
-        """Enough to choose the cheapest set from that frees so many slots; their ranks are their order."""
+        """Candidates enough to choose the cheapest set from that frees that many slots; their ranks are their order."""
         self._catch_up()
         found: list[tuple[Entry, Candidate]] = []
         for size in sorted(self._heaps):

@@ -168,7 +168,7 @@ class PriorityQueue:
 
     @property
     def owners(self) -> OwnerFairness:
-        """Made when it is first needed: most passes have nothing to give."""
+        """Fairness among owners, made on first use: most passes have nothing to give."""
         if self._order is None:
             self._order = self.decisions.fairness = OwnerFairness(self._state, self._pool)
         return self._order
@@ -176,7 +176,7 @@ class PriorityQueue:
     def serve(self) -> None:
         queue, at = self._pool.queue, 0
         rigid_held = False
-        """True: behind a held gang, those that may not be preempted may only backfill."""
+        """True if a gang is held behind which experiments that cannot be preempted may only backfill."""
         while at < len(queue):
             level = queue[at][0]
             self.parts.reservations.in_rooms.open_all()

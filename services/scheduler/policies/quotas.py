@@ -36,7 +36,7 @@ class Quotas:
         self._promised: dict[str, int] = {}
         """Owner -> slots that are being freed for its gangs, as was decided in this pass."""
         self._freed: dict[str, int] | None = None
-        """Owner -> slots of its gangs that leave, in all pools: counted when it is first needed."""
+        """Owner -> slots of its gangs that leave, in all pools: counted on first use."""
 
     def most(self, experiment: Experiment, used: int, slots: int) -> int:
         """Slots out of `slots` that one of its trials may have. `used`: slots that the experiment holds or was promised."""
@@ -69,14 +69,14 @@ class Quotas:
         return False
 
     def left(self, owner: str, experiment: Experiment | None = None) -> int | None:
-        """Slots that a workspace or user may use in addition; None: any number. `experiment`: for this one, where they differ."""
+        """Slots that a workspace or user may use in addition; None: any number. `experiment`: for this one, if they differ."""
         whole = self.unpromised(owner)
         if whole is None or owner not in self.keepers:
             return whole
         return min(whole, self.left_soon(owner, whole, experiment))
 
     def unpromised(self, owner: str) -> int | None:
-        """The same, whether or not it is kept for a gang."""
+        """Same as `left`, but includes slots kept for a gang."""
         share = self._state.shares.get(owner)
         if share is None or share.max_slots is None:
             return None
@@ -93,12 +93,12 @@ class Quotas:
         return whole + self._being_freed(owner) - kept
 
     def promise(self, experiment: Experiment, slots: int) -> None:
-        """So many slots are being freed for it."""
+        """Counts this number of slots as being freed for the owner."""
         for owner in experiment.owners if self._state.shares else ():
             self._promised[owner] = self._promised.get(owner, 0) + slots
 
     def frees(self, experiment: Experiment, slots: int) -> None:
-        """So many slots of it are being freed from now on."""
+        """Counts this number of the owner's slots as being freed from now on."""
         # Counts what the state has first: that count begins anew, and would lose what is added here.
         self._being_freed("")
         assert self._freed is not None
@@ -116,7 +116,7 @@ class Quotas:
 
 
 class QuotaKeeping:
-    """Keeps quotas for gangs that these keep back, and frees them where the policy preempts."""
+    """Keeps quotas for gangs that wait because of them, and frees quotas if the policy preempts."""
 
     def __init__(self, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
         self._rules, self._quotas, self._reclaiming = rules, quotas, reclaiming
@@ -180,7 +180,7 @@ class QuotaKeeping:
         return True
 
     def _cheapest(self, experiment: Experiment, short: dict[str, int]) -> list[Candidate] | None:
-        """The cheapest of the owners' own that make up for what is short; None: there are not enough."""
+        """Cheapest of the owners' own gangs that make up for the missing slots; None: there are not enough."""
         chosen: list[Candidate] = []
         for owner in sorted(short, key=lambda item: (-short[item], item)):
             missing = short[owner] - sum(item.freed for item in chosen if owner in self._owners(item))

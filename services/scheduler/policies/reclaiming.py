@@ -28,8 +28,8 @@ class Reclaiming:
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
     def wait_for(self, demand: Demand, wanted: int, free: int) -> bool:
-        """True if so many slots are being freed for a gang that any slots will do for: they are already, or others give way from
-        now on. `free`: of them those that are free."""
+        """True if `wanted` slots are being freed for a gang that any slots will do for: they are already, or other gangs give way
+        from now on. `free`: number of them that are free."""
         experiment, supply = demand.experiment, self._supply
         missing = wanted - free - supply.leaving
         if missing <= 0:
@@ -59,8 +59,8 @@ class Reclaiming:
         return suffices
 
     def victims_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> list[Candidate]:
-        """The cheapest gangs that must go for it, in this room only if one is given; where they free less than `missing`, elastic
-        trials shrink for the rest."""
+        """Cheapest gangs to preempt for it, only in the room if one is given; where they free less than `missing`, elastic trials
+        shrink for the rest."""
         inside = None if room is None else self.candidates_in(experiment, room)
         given = {item.allocation.allocation_id: item.freed for item in self._shrinking.shrinkable(experiment, room)}
         total = sum(given.values())

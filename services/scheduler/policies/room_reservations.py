@@ -50,7 +50,7 @@ class Held:
     """Promised start; None: it is not known when it can start."""
 
     def use_extra(self, slots: int) -> None:
-        """Others run beside it on so many slots that it leaves over."""
+        """Counts slots that it leaves over as used by a gang beside it."""
         assert self.start is not None
         self.start = self.start._replace(extra=self.start.extra - slots)
 
@@ -86,7 +86,7 @@ class RoomReservations:
     # Reserving.
 
     def reserve_as_before(self, demand: Demand) -> bool:
-        """Reserve the next room, where another gang of this kind must wait already. Who asks why wants to know of each."""
+        """Reserves the next room if another gang of this kind waits already; False with `notes`, as each gang gets its reason."""
         known = self._known(demand)
         if self._supply.claimed or self._decisions.notes is not None or known is None:
             return False

@@ -23,7 +23,7 @@ ROOMS_TRIED_MAX = 2_000
 
 
 class Size(NamedTuple):
-    """A room as it stands."""
+    """A room with its present slots."""
 
     free: int
     coming: int
@@ -42,7 +42,7 @@ class Given:
     preempted: dict[str, int] = field(default_factory=dict)
     shrunk: dict[str, int] = field(default_factory=dict)
     of: dict[str, OnAgents] = field(default_factory=dict)
-    """Allocation -> what of `preempted` is its part."""
+    """Allocation -> its part of `preempted`."""
 
     def without(self, taken: Iterable[str]) -> None:
         for item in taken:
@@ -68,7 +68,7 @@ class Rooms:
         self._rules, self._shrinking, self._reclaiming = rules, shrinking, reclaiming
         self._decisions, self._supply = rules.decisions, rules.supply
         self._given: dict[int, Given] = {}
-        """Priority -> what may be given up for gangs of it."""
+        """Priority -> slots that may be given up for gangs of it."""
 
     def of(self, demand: Demand) -> list[Room]:
         """All rooms that are large enough for the gang, busy or not."""
@@ -76,7 +76,7 @@ class Rooms:
         return self._supply.ground.rooms(demand.experiment.constraints, demand.wanted)
 
     def sizes(self, demand: Demand) -> list[Size]:
-        """The same, as they stand."""
+        """Same as `of`, with their present slots."""
         ground, supply = self._supply.ground, self._supply
         return [Size(ground.free_in(room), supply.coming_in(room), room) for room in self.of(demand)]
 
@@ -98,7 +98,7 @@ class Rooms:
 
     def _preempt(self, demand: Demand, near: Sequence[Size], given: Given) -> bool:
         best: tuple[tuple[int, ...], Size, list[Candidate]] | None = None
-        """(cost, room, those that go)."""
+        """(cost, room, gangs that leave)."""
         compared = 0
         for size in [size for size in near if given.enough(size, demand.wanted, preempted=True)][:ROOMS_TRIED_MAX]:
             chosen = self._reclaiming.victims_for(demand.experiment, demand.wanted - size.soon, size.room)

@@ -14,7 +14,7 @@ FEW = 8
 
 
 class Loser(NamedTuple):
-    """A leaf that rounding took something from; sorted: who lost most is first, among equals the earlier experiment."""
+    """Leaf that lost slots by rounding; sorted by its loss, the largest first, among equals the earlier experiment."""
 
     lost: float
     order: tuple[float, int]
@@ -25,7 +25,7 @@ class Loser(NamedTuple):
 
 
 Part = tuple[dict[int, int], list[Loser]]
-"""Rounded shares, and who lost by it."""
+"""Rounded shares, and the leaves that lost by rounding."""
 
 
 class Remainder:

@@ -15,7 +15,7 @@ from tenuto.services.scheduler.state.giving_way import gives_way
 
 
 class Rules:
-    """During one pass over one pool. Answers change nothing that others see."""
+    """Answers of a policy during one pass over one pool. They change nothing that others see."""
 
     def __init__(self, decisions: Decisions, supply: Supply) -> None:
         self.decisions, self.supply = decisions, supply
@@ -128,11 +128,11 @@ class Rules:
         return {"priority": other.priority, "wanted_by_priority": experiment.priority}
 
     def part_of_share(self, experiment: Experiment) -> int:
-        """Slots that an elastic trial should start with where nothing else bounds it; 0: its least."""
+        """Slots that an elastic trial should start with if nothing else bounds it; 0: its least."""
         return 0
 
     def growth_left(self, experiment: Experiment) -> int:
-        """Slots that the experiment may have in addition, as far as the policy minds."""
+        """Slots that the policy lets the experiment have in addition."""
         return self.pool.capacity
 
     def growth_rank(self, experiment: Experiment) -> int:

@@ -27,7 +27,7 @@ slots are being freed. held: it waits and holds slots back. holds_room: it waits
 SATISFIED = ("granted", "lent", "soon")
 """Outcomes after which the experiment's next trial may be served."""
 ELSEWHERE = ("never", "holds_room")
-"""One of its trials that may not go where it failed may get this answer, and another one not."""
+"""Outcomes that one trial of an experiment may have and another not, because of the agents where it failed."""
 
 
 class Served(NamedTuple):
@@ -54,7 +54,7 @@ class Serving:
         """True: a gang waits that could use slots as soon as there are enough."""
 
     def serve(self, experiment: Experiment, number: int, used: int) -> Served:
-        """Place the experiment's waiting trial. `used`: slots that the experiment holds or was promised."""
+        """Places the experiment's waiting trial. `used`: slots that the experiment holds or was promised."""
         demand = demand_of(experiment, number, used)
         closed = self._reservations.in_rooms.close_for(experiment)
         served = self._starts(demand) or self._waits(demand)

@@ -23,7 +23,7 @@ class Node:
     """Node of the tree; `least` and `demand` of an inner node are the sums of its children."""
 
     key: int
-    """The experiment, of a leaf."""
+    """Leaf: its experiment."""
     weight: float
     demand: float
     """Slots it holds or wants, and may have."""
@@ -80,7 +80,7 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
 
 
 def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
-    """Shares rounded down to whole gangs, their sum, and who lost by it, sorted."""
+    """Shares rounded down to whole gangs, their sum, and the leaves that lost by it, sorted."""
     targets: dict[int, int] = {}
     losers: list[Loser] = []
     given = 0

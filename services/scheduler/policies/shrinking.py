@@ -47,8 +47,8 @@ class Shrinking:
         return found
 
     def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
-        """Let elastic trials give up slots for it, the cheapest that suffice, of these agents only if a room is given. How many
-        are being freed: `missing`, or none."""
+        """Slots that elastic trials give up for it from now on, the cheapest that suffice, of these agents only if a room is
+        given: `missing`, or 0."""
         if not self._pool.elastic or missing <= 0:
             return 0
         chosen = cheapest(self.shrinkable(experiment, room), missing, self._decisions.now_us)

@@ -25,7 +25,7 @@ class Supply:
         self.comings = 0
         """Number of times that slots of an agent began to be freed in this pass."""
         self._coming: dict[str, int] | None = None
-        """Agent -> slots being freed there that no earlier gang waits for: made when it is first needed."""
+        """Agent -> slots being freed there that no earlier gang waits for: counted on first use."""
 
     def available(self) -> int:
         return 0 if self.claimed else self.free.count
@@ -61,7 +61,7 @@ class Supply:
         self.move_coming(self.usable_of(allocation), 1)
 
     def move_coming(self, slots: OnAgents, sign: int) -> None:
-        """So many slots more (1) or fewer (-1) are being freed that no earlier gang waits for."""
+        """Counts slots in (`sign` 1) or out (-1) of those being freed that no earlier gang waits for."""
         known = self._known_coming()
         for agent_id, count in slots:
             known[agent_id] = known.get(agent_id, 0) + sign * count

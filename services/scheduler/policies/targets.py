@@ -32,11 +32,11 @@ class _Group:
 
     members: Members
     capacity: int
-    """The pool's, for which the leaves were made."""
+    """Capacity of the pool for which the leaves were made."""
     largest: int
     """Slots of its largest gang."""
     agents: tuple[str, ...] | None
-    """The pool's, for which the leaves were made; None where they may all go everywhere."""
+    """Agents of the pool for which the leaves were made; None if the leaves may go to all of them."""
     quota: int | None
     """Slots that its owner may use in all pools, for which the leaves were made."""
     leaves: list[Node]
@@ -131,7 +131,7 @@ def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int
 
 
 def _quota(state: State, owner: Owner) -> int | None:
-    """The smaller one of the workspace's and the user's."""
+    """Smaller one of the quotas of the workspace and the user."""
     if not state.shares:
         return None
     shares = [state.shares.get(name) for name in (f"workspace/{owner[0]}", f"user/{owner[1]}")]

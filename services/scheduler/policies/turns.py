@@ -25,7 +25,8 @@ from tenuto.services.scheduler.state import Experiment, Pool, State
 from tenuto.services.scheduler.state.giving_way import slots_kept
 
 TURN_US = 30 * 60 * 1_000_000
-"""Long against saving and starting again (seconds to a minute), short against the hours for which others' work may last."""
+"""Length of the shorter part of a period: long against saving and starting again (seconds to a minute), short against the hours
+for which others' work may last."""
 PERIOD_US_MAX = 24 * 3600 * 1_000_000
 """Longest wait, for the smallest of shares; and longest turn."""
 LOOKED_AT_MAX = 100
@@ -39,9 +40,9 @@ class Shares:
     targets: Mapping[int, int]
     """Experiment -> slots that it is entitled to now."""
     below: set[int]
-    """Experiments that hold less."""
+    """Experiments that hold less than that."""
     above: set[int]
-    """Experiments that hold more."""
+    """Experiments that hold more than that."""
     turns: Mapping[int, int]
     """Experiment whose turn it is -> slots of its gang."""
 
@@ -97,7 +98,7 @@ def any_due(pool: Pool, now_us: int) -> bool:
 
 
 def with_turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: Callable[[Experiment], bool]) -> Shares:
-    """`may_start`: whether its gang could start, if it had the slots."""
+    """Shares with the turns that are due. `may_start`: tells if an experiment's gang could start, if it had the slots."""
     turns = _turns(state, pool, known, now_us, may_start)
     if not turns:
         return Shares(known.targets, known.below, known.above, turns)
@@ -133,7 +134,8 @@ def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: 
 
 
 def _reduced(state: State, pool: Pool, targets: dict[int, int], turns: Mapping[int, int]) -> dict[int, int]:
-    """The others give way, those with most for their weight first, a gang at a time, and none what it cannot give back."""
+    """Shares of the others after they give way, those with most for their weight first, a gang at a time; none gives what it
+    cannot give back."""
     over = sum(targets.values()) - pool.capacity
     heap: list[tuple[float, float, int]] = []
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tenuto.services.scheduler.state import Allocation
 
 STEPS_MAX = 60_000
-"""Sums looked at; beyond it a large set is chosen greedily and pruned, which may cost a few slots more and is quick."""
+"""Most sums looked at; beyond it a large set is chosen greedily and pruned, which is quick and may cost a few slots more."""
 
 
 class Candidate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Runs a script under a policy with the scheduler's own core, and measures what became of it."""
+"""Runs a script under a policy with the scheduler's own core, and measures the outcome."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ class Costs:
     startup_us: int = 20_000_000
     """Time from the grant until workers train."""
     save_us: int = 10_000_000
-    """A preempted trial needs so long to save a checkpoint and leave."""
+    """Time that a preempted trial needs to save a checkpoint and leave."""
     checkpoint_us: int = 600_000_000
-    """Trials save at least so often: a failure loses no more."""
+    """Longest time between checkpoints of a trial: a failure loses no more."""
     failures_us: int = 0
     """Mean time between failures of one agent; 0: none fail."""
     repair_us: int = 600_000_000

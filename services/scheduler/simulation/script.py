@@ -32,7 +32,7 @@ class TrialScript:
 @dataclass
 class Script:
     facts: list[tuple[int, EventData]] = field(default_factory=list)
-    """(time in us, what is recorded then): agents and requests."""
+    """(time in us, event recorded then): agents and requests."""
     trials: list[TrialScript] = field(default_factory=list)
     startup_us: int | None = None
     """Median time from a grant until workers train; None if it was not observed."""

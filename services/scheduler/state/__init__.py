@@ -77,7 +77,7 @@ class Experiment:
     slots_per_trial: int
     max_slots: int | None
     place: float = 0.0
-    """Smaller is earlier among those of its priority."""
+    """Place among the experiments of its priority: a smaller one is earlier."""
     weight: float = 1.0
     workspace: str = "default"
     user: str = ""
@@ -87,14 +87,14 @@ class Experiment:
     fallback_pools: tuple[str, ...] = ()
     constraints: Constraints | None = None
     slots_most: int = 0
-    """A trial may use up to so many slots; 0 where it always uses `slots_per_trial`."""
+    """Most slots of a trial; 0: it always uses `slots_per_trial`."""
     keep_us: int = 0
-    """An elastic trial keeps its size at least so long before it grows."""
+    """Least time for which an elastic trial keeps its size before it grows."""
     reserved_us: int = 0
     """Time since which slots are kept for its next trial, which is the first of its priority until it starts; 0: none are
     kept."""
     width: int = 1
-    """Trials that the search is expected to run at once: the first ones leave room for the others."""
+    """Number of trials that the search is expected to run at once: the first ones leave room for the others."""
     paused: bool = False
     canceled: bool = False
     ended: bool = False
@@ -157,7 +157,7 @@ class Agent:
     devices: tuple[str, ...] = ()
     """Names of its slots' devices in lower case, sorted, each once."""
     lost: bool = False
-    """Gone, and kept only until the allocations on it are released."""
+    """True if it is gone, and kept only until the allocations on it are released."""
     used: tuple[tuple[int, str], ...] = field(default=(), metadata=DERIVED)
     """(slot, allocation) of live allocations, sorted."""
     free: tuple[int, ...] = field(default=(), metadata=DERIVED)
@@ -165,9 +165,9 @@ class Agent:
     closed: Closed | None = field(default=None, metadata=DERIVED)
     """Its slots that may not be used: closed by users (its entry in `State.closed`), or all if it leaves."""
     ending: bool = False
-    """Nothing new may begin on it, because its time ends soon."""
+    """True if its time ends soon, so that nothing new may begin on it."""
     auxiliary_max: int = AUXILIARY_TRIALS_MAX
-    """Trials without slots that it runs at once."""
+    """Most trials without slots that it runs at once."""
     auxiliary: tuple[str, ...] = field(default=(), metadata=DERIVED)
     """Live allocations of trials without slots on it, sorted."""
 
@@ -182,7 +182,7 @@ class Closed:
 
     agent: bool = False
     slots: tuple[int, ...] = ()
-    """Sorted."""
+    """Numbers of the slots, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Allocation:
     since_us: int = 0
     """Time of its grant or last checkpoint: later work would have to be done again."""
     backfill_until_us: int | None = None
-    """Set where it started ahead of a larger gang: from then on that gang may preempt it."""
+    """Time from which a larger gang, ahead of which it started, may preempt it; None if it did not start so."""
     stays: bool = False
     """True if it ran when its pool's policy changed: it gives way to no other trial."""
     leaving: Leaving = ""
@@ -266,7 +266,7 @@ class Pool:
     held: Map[int, int] = field(default_factory=Map)
     """Experiment -> slots of its live allocations here that are not leaving, with those that resized ones go on with; never 0."""
     staying: Map[int, int] = field(default_factory=Map)
-    """The same of its allocations that ran when the policy changed; never 0."""
+    """Same as `held`, of its allocations that ran when the policy changed; never 0."""
     elastic: tuple[str, ...] = ()
     """Live allocations of elastic experiments that are not leaving, or are resized; sorted."""
     ends: tuple[tuple[int, str], ...] = ()
@@ -295,7 +295,7 @@ class Pool:
 
     @property
     def kind(self) -> str:
-        """CPU slots are slots only in a pool without GPUs, so that no gang mixes them."""
+        """Kind of its slots: CPU slots count only in a pool without GPUs, so that no gang mixes them."""
         return "cuda" if self.gpu_agents else "cpu"
 
     @property
@@ -311,7 +311,7 @@ class Usage:
     amount: int = 0
     at_us: int = 0
     slots: int = field(default=0, metadata=DERIVED)
-    """Used since then."""
+    """Slots used since then."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class State:
     provisioned: Map[str, ProvisionedPool] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts."""
     nodes_ending: Map[str, str] = field(default_factory=Map)
-    """Node that was given back or has failed -> its pool, until the provider has nothing more of it: nothing new begins on an
+    """Node that was returned or has failed -> its pool, until the provider has removed it entirely: nothing new begins on an
     agent of that name."""
 
 

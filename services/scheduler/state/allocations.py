@@ -30,7 +30,7 @@ from tenuto.services.scheduler.state.usage import settle
 
 
 def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool:
-    """The pool with the allocation, as it stands, counted in (1) or out (-1)."""
+    """The pool with the present allocation counted in (1) or out (-1)."""
     change: Callable[[Any, Any], Any] = with_item if sign > 0 else without_item
     experiment = state.experiments[allocation.experiment_id]
     item = allocation.allocation_id
@@ -68,7 +68,7 @@ def _with_count(counts: Map[int, int], key: int, count: int) -> Map[int, int]:
 
 
 def _recounted(state: State, old: Allocation, new: Allocation) -> State:
-    """The allocation stands otherwise now."""
+    """State with the pools' counts of the allocation updated after a change."""
     pool = counted(state, pool_of(state, old.pool), old, -1)
     state = replaced(state, allocations=state.allocations.set(new.allocation_id, new))
     return with_returning(put_pool(state, counted(state, pool, new, 1)), new)

@@ -22,7 +22,7 @@ FACTOR_MIN, FACTOR_MAX = 0.25, 2.0
 
 
 def settle(usage: Usage, now_us: int, half_life_us: int) -> Usage:
-    """The use up to now. A time before the last one counts as the last one."""
+    """Use up to now. A time before the last one counts as the last one."""
     step_us = max(1, half_life_us // STEPS_PER_HALF_LIFE)
     amount, at_us = usage.amount, usage.at_us
     now_us = max(now_us, at_us)

@@ -1,4 +1,4 @@
-"""What a user writes: an App, and functions that it calls for events."""
+"""Automations that users write: an App, and functions that it calls for events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tenuto.schemas.events import EVENT_MODELS, EventData
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 ATTEMPTS = 6
-"""Of one event, about a minute in all: what is mended by then was a moment's trouble."""
+"""Attempts at one event, about a minute in all: long enough for a passing trouble to be over."""
 TIMEOUT_SECONDS = 3_600.0
-"""Of one attempt: a handler that evaluates a checkpoint takes minutes."""
+"""Longest attempt: a handler that evaluates a checkpoint takes minutes."""
 Handler = Callable[..., Awaitable[object]]
 H = TypeVar("H", bound=Handler)
 
@@ -34,7 +34,7 @@ class Rule:
     timeout_seconds: float
 
     def wants(self, type_: str, experiment_id: int | None) -> bool:
-        """By what the event itself says; labels are asked for after that."""
+        """True if type and experiment of the event match; labels are looked up after that."""
         return type_ in self.types and (not self.experiments or experiment_id in self.experiments)
 
 
@@ -42,7 +42,7 @@ class App:
     """Rules of one automation, whose positions in the log are kept under its name."""
 
     def __init__(self, name: str) -> None:
-        """`name`: small letters, digits, `_`, `.` and `-`, at most 63; a letter first."""
+        """App of this name: small letters, digits, `_`, `.` and `-`, at most 63; a letter first."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name an automation: use small letters, digits, _, . and -, a letter first.")
         self.name = name
@@ -57,10 +57,8 @@ class App:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Callable[[H], H]:
         """Calls the function, `async def rule(event, cluster)`, for each event of these types, in the order of the log. Its name
-        is the rule's: under it the position is kept.
-
-        `labels`: only of experiments that have all of them. `experiments`: only of these. `attempts`: so many, with growing
-        pauses, then the event is parked. `timeout_seconds`: of one attempt."""
+        is the rule's: the position is stored under it. `labels`: only of experiments that have all of them. `experiments`: only
+        of these. `attempts`: most attempts, with growing pauses; then the event is parked. `timeout_seconds`: longest attempt."""
         names = frozenset(item if isinstance(item, str) else item.TYPE for item in types)
         if not names:
             raise ValueError("on() needs the type of an event, such as ExperimentCompleted.")

@@ -1,9 +1,9 @@
 """Reads the log from NATS, with an account that can do nothing else (`tenuto automation credentials`).
 
-The account may hear what the relay publishes, and ask the log's stream for messages by their position (JetStream's direct get,
-in batches). It makes no consumer: whoever may make one can have the server publish at any subject. What is heard only says that
-there is more, as a message may be published that the stream then refuses; events are taken from the stream, whose sequence is
-the log's position, and what it lacks from REST. So the bus may lose anything, and no rule misses an event.
+The account may hear what the relay publishes, and ask the log's stream for messages by their position (JetStream's direct get, in
+batches). It makes no consumer: an account that may make one can have the server publish at any subject. A published message only
+says that there is more, as the stream may refuse it; events are taken from the stream, whose sequence is the log's position, and
+those that it lacks from REST. So the bus may lose anything, and no rule misses an event.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 BATCH_EVENTS = 500
 BATCH_BYTES = 4 << 20
 ANSWER_SECONDS_MAX = 2.0
-"""Of one batch: then the rest is asked for again."""
+"""Longest wait for one batch: then the rest is asked for again."""
 LOOK_SECONDS = 5.0
-"""Without a word, the log is asked by REST: the bus or the relay may be away."""
+"""Silence after which the log is asked by REST: the bus or the relay may be unreachable."""
 _LOST = (nats.errors.Error, TimeoutError, OSError)
 
 
@@ -43,7 +43,8 @@ class BusSource:
     name = "nats"
 
     def __init__(self, settings: Settings, client: AsyncClient) -> None:
-        """`settings`: with address, user and password of the bus. `client`: for what the stream does not have."""
+        """Source of events. `settings`: with address, user and password of the bus. `client`: for events that the stream does not
+        have."""
         self._client = client
         self._more = asyncio.Event()
         self._link = Link(settings, "automation")
@@ -66,7 +67,7 @@ class BusSource:
         connecting = asyncio.create_task(self._broker.connect(), name="automation-connect")
         try:
             while not (await asyncio.wait({connecting}, timeout=LOOK_SECONDS))[0]:
-                await self._from_rest(window)  # the bus is away: what is recorded meanwhile does not wait for it
+                await self._from_rest(window)  # the bus is unreachable: events recorded meanwhile do not wait for it
             connection = connecting.result()
         except BaseException:
             await stop_task(connecting)
@@ -94,7 +95,7 @@ class BusSource:
                 await connection.close()
 
     async def _batch(self, connection: Client, window: Window) -> int:
-        """Events of one request that were new."""
+        """New events of one request."""
         inbox = connection.new_inbox()
         answers: asyncio.Queue[Msg] = asyncio.Queue(BATCH_EVENTS + 1)
 
@@ -119,7 +120,7 @@ class BusSource:
                 await subscription.unsubscribe()
 
     async def _took(self, window: Window, message: Msg) -> bool:
-        """False: the stream does not have what comes before it, and REST does not answer either."""
+        """False: the stream lacks the events before it, and REST does not answer either."""
         told = json.loads(message.data)
         if told["position"] > window.end + 1 and not await self._from_rest(window, told["position"] - 1):
             return False

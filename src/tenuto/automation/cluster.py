@@ -1,5 +1,5 @@
-"""The client that a handler is given: what it changes is changed once, however often the event is handled, and what it reads is
-at least as new as the event."""
+"""The client that a handler is given: its changes are made once, however often the event is handled, and its answers are at least
+as new as the event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenuto.schemas.ids import name_id
 
 KEYED = frozenset({"POST", "PATCH"})
 MADE = 0
-"""Id of what a dry run did not make: no experiment has it."""
+"""Id of things that a dry run did not make: no experiment has it."""
 _OF_MADE = re.compile(rf"/(experiments|trials)/{MADE}(?![0-9])")
 
 
@@ -24,8 +24,8 @@ def call_key(app: str, rule: str, event_id: str, number: int) -> str:
 
 
 class AsOf(AsyncClient):
-    """Answers know the log up to a position. Events come from the log itself, or from the bus, and may be ahead of what the
-    gateway shows: without this, an experiment may not be there yet whose event is."""
+    """Client whose answers include the log up to a position. Events come from the log itself, or from the bus, and may be ahead
+    of the gateway's views: without this, the experiment of an event may still be missing."""
 
     def __init__(self, base: AsyncClient, position: int) -> None:
         # As `base`, whose connections it uses: making a client of httpx for each event would take longer than most calls.
@@ -39,8 +39,8 @@ class AsOf(AsyncClient):
 
 
 class Cluster(AsOf):
-    """For one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule, event
-    and the number of the call, so the next attempt repeats its calls without harm."""
+    """Client for one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule,
+    event and the number of the call, so the next attempt repeats its calls without harm."""
 
     def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str, position: int) -> None:
         super().__init__(base, position)
@@ -65,7 +65,7 @@ class Cluster(AsOf):
 
 @dataclass(frozen=True)
 class Call:
-    """One that a dry run recorded in place of making it."""
+    """Call that a dry run recorded instead of making it."""
 
     method: str
     path: str
@@ -76,11 +76,11 @@ class Call:
 
 
 class NotMade(Exception):
-    """The handler goes on with something that the dry run did not make."""
+    """Raised if the handler needs the result of a call that the dry run did not make."""
 
 
 class DryCluster(Cluster):
-    """Answers reads as the cluster does; records what would change something, and answers as if it had happened."""
+    """Answers reads as the cluster does; records calls that change something, and answers as if they had been made."""
 
     def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str, position: int) -> None:
         super().__init__(base, app, rule, event_id, position)

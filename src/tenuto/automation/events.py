@@ -1,4 +1,4 @@
-"""Events as rules get them: with what happened as its typed model."""
+"""Events as rules get them, each with its payload as a typed model."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ D = TypeVar("D", bound=EventData)
 @dataclass(frozen=True)
 class Event(Generic[D]):
     position: int
-    """In the log, from 1 on."""
+    """Position in the log, from 1 on."""
     id: str
     type: str
     time_us: int
     """Microseconds since 1970-01-01 UTC."""
     actor: str
     data: D
-    """What happened; docs/reference/events.schema.json has the fields of each type."""
+    """Payload; docs/reference/events.schema.json has the fields of each type."""
     sentence: str
-    """Why, for people; empty where nothing was decided."""
+    """Reason of the decision, for people; empty if nothing was decided."""
     experiment_id: int | None
     trial_id: str | None
     causation_id: str | None
-    """The event because of which this one was recorded."""
+    """Id of the event that caused this one."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Event[Any]:
-        """`told`: as REST, SSE and the bus give it. Raises ValueError where this version of Tenuto cannot read it."""
+        """Event from the form in which REST, SSE and the bus give it (`told`). Raises ValueError if this version of Tenuto cannot
+        read it."""
         if told["type"] not in EVENT_MODELS:
             raise ValueError(f"{told['type']} is of a newer Tenuto: upgrade the one that runs this automation.")
         correlation = str(told.get("correlation_id", ""))

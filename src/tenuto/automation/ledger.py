@@ -1,4 +1,5 @@
-"""What a process tells the gateway: how far its rules are and what they park; and what it is told: which of that to try again."""
+"""Reports of a process to the gateway: the positions of its rules and the events that they park; the answer names parked events
+to try again."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, Refused
 
 HEARTBEAT_SECONDS = 5.0
-"""Without news. A sixth of the time after which the gateway calls a process silent."""
+"""Interval of notes without news: a sixth of the time after which the gateway calls a process silent."""
 PAUSE_SECONDS = 0.05
-"""Between two notes: rules that finish within it are noted together."""
+"""Pause between two notes: rules that finish within it are noted together."""
 AWAY_SECONDS_MAX = 15.0
 REASON_CHARACTERS_MAX = 2_000
 
@@ -25,7 +26,7 @@ class Superseded(Exception):
 
 @dataclass
 class Progress:
-    """Of one rule."""
+    """Progress of one rule."""
 
     rule: str
     position: int
@@ -60,7 +61,7 @@ class Retry:
 
 
 class Ledger:
-    """One per process. Rules change their Progress and call `changed`; one task notes it."""
+    """Ledger of a process. Rules change their Progress and call `changed`; one task notes it."""
 
     def __init__(self, client: AsyncClient, name: str, run: int, progress: Sequence[Progress]) -> None:
         self._client, self._path, self._run = client, f"/automations/{name}", run
@@ -76,19 +77,19 @@ class Ledger:
         self._wake.set()
 
     def handled(self, number: int) -> None:
-        """A parked event was tried again, and is handled."""
+        """Notes that a parked event was tried again and is handled."""
         self._handled.append(number)
         self._wake.set()
 
     async def park(self, rule: str, position: int, event_type: str, reason: str) -> None:
-        """Returns when it is noted. Raises Refused where too many are parked."""
+        """Parks an event; returns when that is noted. Raises Refused if too many are parked."""
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parking.append(Parking(rule, position, event_type, reason[:REASON_CHARACTERS_MAX], noted))
         self._wake.set()
         await noted
 
     async def run(self) -> None:
-        """Until cancelled. Raises Superseded."""
+        """Runs until cancelled. Raises Superseded."""
         away = 1.0
         while True:
             try:
@@ -106,7 +107,7 @@ class Ledger:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def note(self, *, ended: bool = False) -> None:
-        """All that is not noted yet, in one request. Raises Superseded, and Away where it may be tried again."""
+        """Sends all news in one request. Raises Superseded, and Away if it may be tried again."""
         self._wake.clear()
         now = {rule: item.body() for rule, item in self.progress.items()}
         parking, handled = list(self._parking), list(self._handled)
@@ -141,7 +142,7 @@ class Ledger:
                 self.retry(retry)
 
     def tried(self, number: int) -> None:
-        """A parked event was tried again, and is parked again: it may be asked for once more."""
+        """Notes that a parked event was tried again and is parked again: it may be requested once more."""
         self._asked.discard(number)
 
     def _settle(self, parking: list[Parking], error: Exception | None) -> None:

@@ -11,7 +11,7 @@ from tenuto.client.errors import ClientError
 
 
 def load(file: Path, wanted: str | None = None) -> App:
-    """Its App. Modules beside the file can be imported. Raises ClientError."""
+    """App of the file. Modules beside the file can be imported. Raises ClientError."""
     path = file.absolute()
     if not path.is_file():
         raise ClientError(f"{file} is no file: give the Python file with your rules.")

@@ -29,13 +29,13 @@ from tenuto.kernel.tasks import stop_task
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Before an event is given to a handler again that failed; doubles up to PAUSE_SECONDS_MAX: what a handler calls may be away for
-hours, and no event is passed over."""
+"""Wait before an event is given again to a handler that failed; doubles up to PAUSE_SECONDS_MAX: services that a handler calls
+may be unreachable for hours, and no event is passed over."""
 PAUSE_SECONDS_MAX = 60.0
 AWAY_SECONDS = 5.0
-"""Between attempts to reach the cluster."""
+"""Wait between attempts to reach the cluster."""
 BEHIND_SECONDS_MAX = 30.0
-"""The bus may be ahead of what REST knows by as much; a position that is still beyond the log then belongs to another log."""
+"""Most that the bus may be ahead of REST; a position that is still beyond the log then belongs to another log."""
 
 Handler = Callable[[Event[Any]], Awaitable[object]]
 H = TypeVar("H", bound=Handler)
@@ -49,18 +49,19 @@ class Place(NamedTuple):
 
 
 class Position(Protocol):
-    """Where a reader is. Kept in the database that a handler writes to, in the same transaction, effects happen once."""
+    """Store of a reader's position. Kept in the database that a handler writes to, in the same transaction, effects happen
+    once."""
 
     async def load(self) -> Place | None:
-        """None: nothing was handled yet."""
+        """Last position; None: nothing was handled yet."""
 
     async def save(self, place: Place) -> None:
-        """Returns when it would survive a crash."""
+        """Stores the position; returns when it would survive a crash."""
 
 
 class FilePosition:
     def __init__(self, file: str | Path) -> None:
-        """One file for each reader, on a disk that outlives the program. It is made at the first event."""
+        """Position in a file: one for each reader, on a disk that outlives the program. It is made at the first event."""
         self.file = Path(file)
 
     async def load(self) -> Place | None:
@@ -81,15 +82,15 @@ class Reader:
     def __init__(
         self, position: Position, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
     ) -> None:
-        """`after`: position to begin behind where none is kept yet; 0: with the first event of the log. `target`: the cluster's
-        REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and _PASSWORD, and
-        without them events come over REST alone."""
+        """Reader that begins behind position `after` if none is stored yet; 0: with the first event of the log. `target`: the
+        cluster's REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and
+        _PASSWORD, and without them events come over REST alone."""
         self._position, self._after, self._target, self._settings = position, after, target, settings
         self._handlers: list[tuple[frozenset[str], Handler]] = []
         self._task: asyncio.Task[None] | None = None
 
     def on(self, *types: str) -> Callable[[H], H]:
-        """Decorator: the coroutine function gets events of these types (none: of all), one at a time, in order. One that raises
+        """Decorator: the coroutine function gets events of these types (none: of all), one at a time, in order. If it raises, it
         is given the same event again after a pause, until it returns."""
 
         def registered(handler: H) -> H:
@@ -99,8 +100,8 @@ class Reader:
         return registered
 
     def attach(self, app: Any) -> None:
-        """`app`: a FastStream application, with which the reader starts and stops. Where the reader cannot go on (the token is
-        taken away, the position is that of another log), the application ends with its error."""
+        """Starts and stops the reader with `app`, a FastStream application. If the reader cannot go on (the token is revoked, the
+        position is that of another log), the application ends with its error."""
 
         async def start() -> None:
             self._task = asyncio.create_task(self.run(), name="tenuto-reader")
@@ -116,7 +117,7 @@ class Reader:
         app.on_shutdown(stop)
 
     async def run(self) -> None:
-        """Until cancelled. Raises ClientError and ValueError where it cannot go on."""
+        """Runs until cancelled. Raises ClientError and ValueError if it cannot go on."""
         target = Target.find() if self._target is None else self._target
         async with AsyncClient(target, notice=logger.warning) as client:
             place = await self._position.load()
@@ -154,7 +155,7 @@ class Reader:
                     await self._save(told)
                     unsaved = None
                 position = told["position"]
-            if unsaved is not None:  # nobody's events are read again rather than kept one by one
+            if unsaved is not None:  # events without a handler are read again after a crash, rather than saved one by one
                 await self._save(unsaved)
             position = max(position, found.upto)
             if not found.events and position >= window.end:
@@ -181,7 +182,7 @@ async def _handled(handler: Handler, told: Told) -> None:
 
 
 async def _check(client: AsyncClient, place: Place) -> None:
-    """That the place is in this log. Raises ValueError where it is in another one: going on would pass over events unseen."""
+    """Checks that the place is in this log. Raises ValueError if it is in another one: going on would pass over events unseen."""
     other = f"The position {place.position} of this reader belongs to another log: begin anew, with another file."
     tried_seconds = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""What would the rules have done? Past events are given to them; calls that change something are recorded, and not made."""
+"""Trial runs of rules: past events are given to them; calls that change something are recorded, and not made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tried:
     experiment_id: int | None
     calls: tuple[Call, ...]
     end: str
-    """How the handler ended, where it did not return: its error, or that it needs what was not made."""
+    """End of the handler if it did not return: its error, or that it needs the result of a call that was not made."""
 
 
 async def replay(app: App, client: AsyncClient, after: int, upto: int | None = None) -> AsyncIterator[Tried]:

@@ -20,11 +20,11 @@ from tenuto.client.errors import Away, ClientError, Refused
 from tenuto.client.target import Target
 
 PAUSE_SECONDS = 1.0
-"""Before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
+"""Wait before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
 PAUSE_SECONDS_MAX = 300.0
 LABELS_KEPT = 1_000
 LABELS_SECONDS = 10.0
-"""So long an experiment's labels are believed, which may be changed at any time."""
+"""Time for which an experiment's labels are cached; they may be changed at any time."""
 Say = Callable[[str], None]
 
 
@@ -34,8 +34,8 @@ class Labels:
         self._known: OrderedDict[int, tuple[float, frozenset[str]]] = OrderedDict()
 
     async def of(self, experiment_id: int, position: int) -> frozenset[str]:
-        """As of an event's position: before it, the experiment may not be there. Empty where it was deleted. Raises ClientError,
-        and Away where the cluster does not know that position yet."""
+        """Labels of the experiment as of an event's position: before it, the experiment may be missing. Empty if it was deleted.
+        Raises ClientError, and Away if the cluster has not reached that position yet."""
         found = self._known.get(experiment_id)
         if found is None or time.monotonic() - found[0] > LABELS_SECONDS:
             try:
@@ -60,8 +60,8 @@ async def concerns(rule: Rule, told: Told, labels: Labels) -> bool:
 
 
 class HandlerThread:
-    """An event loop for one rule's handler, in a thread of its own: a handler that computes for minutes, or that blocks, holds up
-    no other rule. It keeps no process alive."""
+    """Event loop for one rule's handler, in a thread of its own: a handler that computes for minutes, or that blocks, holds up no
+    other rule. It keeps no process alive."""
 
     def __init__(self, name: str, target: Target, notice: Say) -> None:
         self._loop = asyncio.new_event_loop()
@@ -69,7 +69,7 @@ class HandlerThread:
         threading.Thread(target=self._loop.run_forever, name=f"rule-{name}", daemon=True).start()
 
     async def call(self, made: Coroutine[Any, Any, object]) -> None:
-        """Raises what it raises. Cancelled, it cancels it."""
+        """Result of the handler, whose errors it raises. If this is cancelled, so is the handler."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_guarded(made), self._loop))
 
 
@@ -78,7 +78,7 @@ class HandlerFailed(Exception):
 
 
 async def _guarded(made: Coroutine[Any, Any, object]) -> None:
-    """A handler's own exit or cancellation is an error like others: it ends neither thread nor process."""
+    """Runs a handler; its own exit or cancellation is an error like others, and ends neither thread nor process."""
     try:
         await made
     except (Park, ClientError):
@@ -113,7 +113,7 @@ class RuleRunner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until `stop`. Raises Refused where the token is taken away."""
+        """Runs until `stop`. Raises Refused if the token is revoked."""
         while not self.stopping.is_set():
             self._wake.clear()
             try:
@@ -143,7 +143,7 @@ class RuleRunner:
             # What it passes over is noted with the next heartbeat: a restart passes over it again.
 
     async def _handle(self, told: Told) -> bool:
-        """Until it is handled or parked; False where the process stops before."""
+        """Tries the event until it is handled or parked; False if the process stops before."""
         failed = 0
         while not self.stopping.is_set():
             reason = await self._attempt(told)
@@ -175,7 +175,7 @@ class RuleRunner:
         return False
 
     async def _attempt(self, told: Told) -> Exception | None:
-        """The error; None: it is handled."""
+        """Error of one attempt; None: the event is handled."""
         try:
             event = Event.of(told)
             cluster = Cluster(self._thread.client, self._app, self._rule.name, event.id, event.position)

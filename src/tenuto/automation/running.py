@@ -17,7 +17,7 @@ from tenuto.client.errors import Away, ClientError
 from tenuto.client.target import Target
 
 GRACE_SECONDS = 10.0
-"""After SIGTERM, for handlers that are at work. What is cut off is handled again at the next start."""
+"""Time after SIGTERM for handlers that are at work. An event whose handler is cut off is handled again at the next start."""
 LAST_NOTE_SECONDS = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -31,8 +31,8 @@ async def run(
     say: Callable[[str], None] = lambda text: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Runs the rules until SIGTERM, SIGINT, or `stop` is set. `after`: position behind which rules begin that are new; None: the
-    present end of the log. Raises ClientError, where another process took over or the token is taken away."""
+    """Runs the rules until SIGTERM, SIGINT, or `stop` is set. `after`: position behind which new rules begin; None: the present
+    end of the log. Raises ClientError if another process took over or the token is revoked."""
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

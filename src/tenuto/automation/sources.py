@@ -1,4 +1,4 @@
-"""Where a process reads events: live from the SSE door, or from the bus (`bus.py`); both fill the window of its rules."""
+"""Sources of events of a process: live from the SSE door, or from the bus (`bus.py`); both fill the window of its rules."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tenuto.client.waiting import Notice
 from tenuto.kernel.settings import Settings
 
 AWAY_SECONDS = 15.0
-"""Between attempts after ten minutes without the cluster: an automation waits for it as long as it takes."""
+"""Wait between attempts after ten minutes without the cluster: an automation waits for it as long as it takes."""
 
 
 class Source(Protocol):
     name: str
 
     async def run(self, window: Window) -> None:
-        """Until cancelled, from the window's end on. Raises Refused where the token is taken away."""
+        """Reads from the window's end on, until cancelled. Raises Refused if the token is revoked."""
 
 
 class SseSource:
@@ -39,7 +39,7 @@ class SseSource:
 
 
 def source_of(settings: Settings, client: AsyncClient, notice: Notice) -> Source:
-    """The bus where the settings name an account on it, else the SSE door. Raises SettingsError."""
+    """The bus if the settings name an account on it, else the SSE door. Raises SettingsError."""
     if not settings.nats_user:
         return SseSource(client, notice)
     from tenuto.automation.bus import BusSource  # its packages are not worth the import where they are not used

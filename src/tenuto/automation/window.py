@@ -11,7 +11,7 @@ from tenuto.client import AsyncClient
 from tenuto.client.messages import split_array
 
 EVENTS_MAX = 2_000
-"""Kept, and BYTES_MAX of them: a rule that is busy for a minute finds what came meanwhile."""
+"""Most events kept (and BYTES_MAX of them): a rule that is busy for a minute still finds those that came meanwhile."""
 BYTES_MAX = 16 << 20
 PAGE_EVENTS = 500
 Told = dict[str, Any]
@@ -34,13 +34,13 @@ class Window:
         self._waking: list[asyncio.Event] = []
 
     def waking(self) -> asyncio.Event:
-        """An event of the caller's own, which is set whenever more has come."""
+        """Event object of the caller, which is set whenever more has come."""
         event = asyncio.Event()
         self._waking.append(event)
         return event
 
     def add(self, told: Told, size_bytes: int) -> None:
-        """The next event; older ones than its end are known already."""
+        """Adds the next event; one that is not behind the window's end is known already."""
         if told["position"] <= self.end:
             return
         self.end = told["position"]
@@ -55,7 +55,7 @@ class Window:
             event.set()
 
     async def after(self, position: int) -> Page:
-        """What is known behind a position; without events if nothing is. Raises ClientError."""
+        """Events known behind a position; empty if there are none. Raises ClientError."""
         if position >= self.start:
             first = bisect_right(self._events, position, key=lambda item: int(item[0]["position"]))
             return Page([told for told, _ in self._events[first : first + PAGE_EVENTS]], position)

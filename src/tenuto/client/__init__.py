@@ -59,7 +59,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Each part is loaded when it is first named: a command, which needs few of them, starts in a fraction of a second."""
+    """Loads each part when it is first named: a command, which needs few of them, starts in a fraction of a second."""
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'tenuto.client' has no attribute {name!r}")

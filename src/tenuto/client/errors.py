@@ -1,4 +1,4 @@
-"""What the client raises. `str(error)` is one sentence: what, why, what to do; the same that the command line shows."""
+"""Errors that the client raises. `str(error)` is one sentence: what, why, what to do; the same that the command line shows."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """What all of these are."""
+    """Base of all errors of the client."""
 
     exit_code = 1
-    """With which the command line ends for it."""
+    """Exit code of the command line for this error."""
 
 
 class Refused(ClientError):
-    """The cluster answered, and the same request will not be answered otherwise: trying again is of no use."""
+    """Refusal that does not change when the same request is sent again."""
 
     status = 0
     """HTTP status; 0: the client itself refused before it asked."""
     word = ""
-    """The cluster's own word for it, such as not_found or conflict; empty where it gave none."""
+    """Code of the error, such as not_found or conflict; empty if the cluster gave none."""
     path = ""
-    """Where in the configuration or the request, such as `searcher.max_length`."""
+    """Path in the configuration or the request, such as `searcher.max_length`."""
     problems: Sequence[dict[str, Any]] = ()
-    """All that is wrong with a configuration, each with `path`, `message` and `value`."""
+    """All faults of a configuration, each with `path`, `message` and `value`."""
 
 
 class Away(ClientError):
-    """The cluster does not answer, or says that it cannot now: the same request may be answered later."""
+    """The cluster is unreachable, or says that it cannot answer now: the same request may succeed later."""
 
     retry_after_seconds: float | None = None
 
@@ -37,15 +37,15 @@ class Unreachable(Away):
 
 
 class Interrupted(Away):
-    """The connection broke before the whole answer was there: what was asked for may have been carried out."""
+    """The connection broke before the whole answer came: the request may have been carried out."""
 
 
 class Failed(ClientError):
-    """The cluster failed on the request: an error of ours, or of what stands between."""
+    """The cluster failed on the request: an error of Tenuto, or of a proxy between."""
 
 
 class NotCompleted(ClientError):
-    """The experiment that was waited for failed or was canceled."""
+    """The awaited experiment failed or was canceled."""
 
     exit_code = 2
 
@@ -55,6 +55,6 @@ class NotCompleted(ClientError):
 
 
 class TimedOut(ClientError):
-    """What was waited for has not come in time. It goes on."""
+    """The awaited result did not come in time. The work goes on."""
 
     exit_code = 4

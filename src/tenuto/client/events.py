@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from typing import Any
 
 ENDED = {"ExperimentCompleted": "completed", "ExperimentFailed": "failed", "ExperimentCanceled": "canceled"}
-"""Events with which an experiment ends, and its state then."""
+"""Events with which an experiment ends -> its state then."""
 
 
 @dataclass(frozen=True)
 class Event:
     position: int
-    """In the log, from 1 on: go on behind the last one that you have handled, and none is missed or seen twice."""
+    """Position in the log, from 1 on: go on behind the last one that you have handled, and none is missed or seen twice."""
     id: str
     type: str
     stream: str
     version: int
-    """In its stream, from 1 on."""
+    """Version in its stream, from 1 on."""
     time_us: int
     """Microseconds since 1970-01-01 UTC."""
     actor: str
     data: dict[str, Any]
-    """What happened; docs/reference/events.schema.json has the fields of each type."""
+    """Payload; docs/reference/events.schema.json has the fields of each type."""
     sentence: str
-    """Why, for people; empty where nothing was decided."""
+    """Reason of the decision, for people; empty if nothing was decided."""
     experiment_id: int | None
     causation_id: str | None
-    """The event because of which this one was recorded."""
+    """Id of the event that caused this one."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Event:

@@ -1,4 +1,4 @@
-"""A checkpoint's files on this machine: taken out of the stream that the gateway sends, and read as weights."""
+"""A checkpoint's files on this machine: unpacked from the stream that the gateway sends, and read as weights."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenuto.client.messages import Request
 from tenuto.client.target import Target
 
 SHARDED = "shards.json"
-"""Of a checkpoint whose models are divided among ranks."""
+"""File of a checkpoint whose models are divided among ranks."""
 KERAS = "tenuto"
 ALIASES = "tenuto_aliases"
-"""What a Keras trial and a PyTorch trial note in a file of weights."""
+"""Notes of a Keras trial and a PyTorch trial in a file of weights."""
 NAMES_SHOWN_MAX = 5
 
 
 def download(target: Target, checkpoint_id: str, directory: Path) -> Path:
-    """The directory that was made. It is complete, or it is not there. Raises ClientError."""
+    """Directory with the files, which appears only when it is complete. Raises ClientError."""
     import shutil
 
     if directory.exists():
@@ -39,7 +39,7 @@ def download(target: Target, checkpoint_id: str, directory: Path) -> Path:
 
 
 def load(target: Target, checkpoint_id: str, index: int) -> Mapping[str, Any]:
-    """Names and tensors of the model number `index`: of torch where it is installed and a torch model wrote them, else arrays of
+    """Names and tensors of the model number `index`: of torch if it is installed and a torch model wrote them, else arrays of
     numpy. Raises ClientError."""
     from tenuto.kernel.scratch import scratch_directory
 

@@ -35,14 +35,14 @@ def keep(url: str, token: str) -> Path:
 
 
 def forget(url: str) -> bool:
-    """False: there was none. Raises ClientError."""
+    """Removes the token; False if there was none. Raises ClientError."""
     with _changing() as known:
         return bool(known.pop(url.rstrip("/"), ""))
 
 
 @contextlib.contextmanager
 def _changing() -> Iterator[dict[str, str]]:
-    """The file's content, written back when the block is left: two commands at once lose nothing of each other."""
+    """Content of the file, written back at the end of the block, so that two commands at once lose nothing of each other."""
     path = file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""Requests and answers of the REST door, and nothing of how they travel: both transports send and read these."""
+"""Requests and answers of the REST door, apart from their transport: both transports send and read these."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenuto.client.target import Target
 
 API = "/api/v1"
 TIMEOUT_SECONDS = 60.0
-"""Without a byte: an answer of the door takes less, or says something on the way."""
+"""Longest silence of a connection: an answer of the door takes less, or sends some bytes on the way."""
 AWAY_STATUSES = frozenset({429, 502, 503, 504})
 MORE_HEADER = "Tenuto-More"
-"""Of a page that was full, by number or by bytes."""
+"""Header of a page that was full, by number or by bytes."""
 LINK_HEADER = "Link"
 AT_LEAST_HEADER = "Tenuto-At-Least"
-"""Position of the log that an answer has to know. Without it an answer may be a moment older than the newest event."""
+"""Position of the log that an answer must include. Without it an answer may be a moment older than the newest event."""
 AFTER_HEADER = "Retry-After"
 TOLD_401 = (b'"expired"', b'"wrong_password"', b'"sso_refused"')
 """Codes of a refusal whose sentence says more than that the token is wrong."""
@@ -41,7 +41,7 @@ class Upload:
 class Request:
     method: str
     path: str
-    """Below /api/v1."""
+    """Path below /api/v1."""
     query: Mapping[str, Any] = field(default_factory=dict)
     """None: not given. A list: given several times."""
     body: bytes | Upload = b""
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it twice does what sending it once does."""
+        """True if sending it twice has the same effect as sending it once."""
         return self.method in IDEMPOTENT or "Idempotency-Key" in self.headers
 
     @property
@@ -70,22 +70,22 @@ class Request:
 class Page(NamedTuple):
     body: bytes
     more: bool
-    """There is more behind it."""
+    """True if there is more behind it."""
     onward: str
-    """The query of the next page; empty where the answer names none."""
+    """Query of the next page; empty if the answer names none."""
 
 
 _NEXT = re.compile(r'<\?([^>]*)>; rel="next"')
 
 
 def onward(link: str | None) -> str:
-    """The query of the next page, out of the header `Link`."""
+    """Query of the next page, from the header `Link`."""
     found = _NEXT.search(link or "")
     return found[1] if found else ""
 
 
 def new_key() -> str:
-    """An Idempotency-Key: with it a submission can be sent again where its answer was lost."""
+    """New Idempotency-Key: with it a submission can be sent again if its answer was lost."""
     return secrets.token_hex(16)
 
 
@@ -96,7 +96,7 @@ def with_json(method: str, path: str, body: Any, query: Mapping[str, Any], key: 
 
 
 def submission(config: bytes, context: IO[bytes], context_bytes: int, origin: bytes, key: str) -> Request:
-    """`context`: the packed model directory, from its present position on."""
+    """Request of a submission. `context`: the packed model directory, from its present position on."""
     boundary = f"tenuto-{secrets.token_hex(16)}"
     part = f"--{boundary}\r\nContent-Disposition: form-data; name="
     head = (
@@ -120,19 +120,19 @@ def submission(config: bytes, context: IO[bytes], context_bytes: int, origin: by
 
 
 def stream(after: int, experiment: int | None, timeout_seconds: float) -> Request:
-    """Live events behind a position."""
+    """Request for live events behind a position."""
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
     return Request("GET", "/events/stream", {"after": after, "experiment": experiment}, b"", headers, timeout_seconds)
 
 
 class Messages:
-    """Server-sent events, out of the lines in which they arrive."""
+    """Server-sent events, assembled from the lines in which they arrive."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
 
     def take(self, line: bytes) -> tuple[dict[str, Any], bytes] | None:
-        """An event, decoded and as the bytes that were told, once its last line is there."""
+        """Event, decoded and as the bytes that were sent, once its last line has come."""
         line = line.rstrip(b"\r\n")
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
@@ -146,7 +146,7 @@ class Messages:
 
 
 def refusal(target: Target, status: int, reason: str, retry_after: str | None, body: bytes) -> ClientError:
-    """What an answer of 400 or more means."""
+    """Error for an answer of 400 or more."""
     if status == 401 and not any(word in body for word in TOLD_401):
         error: ClientError = Refused(
             f"Your session at {target.url} has ended: sign in again with `tenuto login`, or leave it with `tenuto logout`."
@@ -173,7 +173,7 @@ def refusal(target: Target, status: int, reason: str, retry_after: str | None, b
 
 
 def split_array(body: bytes) -> list[bytes]:
-    """The elements of a JSON array of objects, byte for byte: the hash chain and replay are over exact payload bytes."""
+    """Elements of a JSON array of objects, byte for byte: the hash chain and replay are over exact payload bytes."""
     text = body.decode()
     decoder = json.JSONDecoder()
     items: list[bytes] = []
@@ -189,7 +189,7 @@ def split_array(body: bytes) -> list[bytes]:
 
 
 def items(value: Any) -> list[dict[str, Any]]:
-    """A list, whether the server sent it bare or as the `items` of a page. Raises ClientError."""
+    """List, whether the server sent it bare or as the `items` of a page. Raises ClientError."""
     if isinstance(value, dict):
         value = value.get("items")
     if not isinstance(value, list):

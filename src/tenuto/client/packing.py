@@ -54,8 +54,8 @@ class Packed:
 
 
 def pack(directory: Path | None, out: IO[bytes], size_bytes_max: int) -> Packed:
-    """Write the archive (tar.gz) to `out`. None: it has no files. Raises ClientError for a directory that cannot be packed or is
-    too large."""
+    """Writes the archive (tar.gz) to `out`; None if the directory has no files. Raises ClientError for a directory that cannot be
+    packed or is too large."""
     files = [] if directory is None else list(_files(directory))
     counted = _Counted(out, size_bytes_max)
     try:
@@ -74,8 +74,8 @@ def pack(directory: Path | None, out: IO[bytes], size_bytes_max: int) -> Packed:
 
 
 def check_entrypoint(directory: Path, entrypoint: str) -> None:
-    """Raises ClientError if the model directory plainly has no such class or script. What only running can tell is left to the
-    worker."""
+    """Raises ClientError if the model directory plainly has no such class or script. Faults that only show when it runs are left
+    to the worker."""
     if not directory.is_dir():
         raise ClientError(NO_DIRECTORY.format(directory))
     script = script_of(entrypoint)
@@ -232,7 +232,7 @@ class _TooLarge(Exception):
 
 
 class _Counted:
-    """Counts, hashes and bounds what is written."""
+    """Counts, hashes and limits the written bytes."""
 
     def __init__(self, out: IO[bytes], size_bytes_max: int) -> None:
         self._out = out

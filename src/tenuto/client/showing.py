@@ -1,5 +1,5 @@
-"""How objects of the client show themselves in a notebook: HTML of what they hold. Nothing is asked of the cluster for it, all of
-it is bounded, and whatever users chose (names, tags, lines of errors) is text there and never markup."""
+"""HTML of the client's objects for notebooks, made of the data that they hold. It takes no request to the cluster, all of it is
+bounded, and names, tags, lines of errors and other text of users is escaped, never markup."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tenuto.schemas.text import visible
 
 ROWS_HEAD, ROWS_TAIL, COLUMNS_MAX, FACTS_MAX = 10, 5, 20, 60
 CHARACTERS_MAX = 300
-"""Of one cell."""
+"""Most characters of one cell."""
 CURVES_MAX, PICTURES_MAX, POINTS_MAX = 10, 4, 400
 WIDTH, HEIGHT, MARGIN = 320, 120, 4
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000", "#999999", "#882255")
-"""Told apart by people who are colour-blind, too (Okabe and Ito, and two of Tol's)."""
+"""Colours that people who are colour-blind can tell apart, too (Okabe and Ito, and two of Tol's)."""
 FIXED = ("trial", "batches", "time_us", "length")
 """Columns of a table of metrics that are no metrics."""
 
@@ -49,7 +49,7 @@ def columns(found: Mapping[str, Any], length: int) -> str:
 
 
 def when(time_us: int | None) -> str | None:
-    """Local time."""
+    """Time in the local zone."""
     return None if time_us is None else datetime.fromtimestamp(time_us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -118,7 +118,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """As text of a page."""
+    """Value as escaped text of a page."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a submission consists of: configuration, packed model directory, and where both come from."""
+"""Parts of a submission: configuration, packed model directory, and where both come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Config = Mapping[str, Any] | str | Path
 SPOOLED_BYTES = 4 << 20
-"""Of an archive in memory; a larger one goes to disk."""
+"""Most bytes of an archive in memory; a larger one goes to disk."""
 COMMAND_LINE_CHARACTERS_MAX = 10_000
 
 
@@ -29,8 +29,8 @@ class Submission:
 
 
 def prepare(config: Config, directory: str | Path | None) -> Submission:
-    """`config`: in the shape of a configuration, or the path of its YAML file. `directory`: with the model's code. The caller
-    closes `context`. Raises ClientError."""
+    """Parts of a submission. `config`: in the shape of a configuration, or the path of its YAML file. `directory`: with the
+    model's code. The caller closes `context`. Raises ClientError."""
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
@@ -52,7 +52,8 @@ def prepare(config: Config, directory: str | Path | None) -> Submission:
 
 
 def config_text(config: Config) -> bytes:
-    """As the cluster reads it. Raises ClientError. Warns of what other readers of YAML take for something else."""
+    """Configuration as the cluster reads it. Raises ClientError. Warns of values that other readers of YAML take for something
+    else."""
     import warnings
 
     from tenuto.schemas.config.yaml_text import differences
@@ -74,8 +75,8 @@ def config_text(config: Config) -> bytes:
 
 
 def origin_of(arguments: Sequence[str], directory: Path | None, overrides: Mapping[str, Any]) -> Origin:
-    """What is put on record beside configuration and code: the command line, what it overrides, the state of git. What stands
-    before an @ in an address is left out."""
+    """Origin to record beside configuration and code: the command line, the values that it overrides, the state of git. The part
+    of an address before an @ is left out."""
     import shlex
 
     from tenuto.schemas.record import OVERRIDES_MAX, Origin

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 HEADER_BYTES_MAX = 1 << 20
-"""Of a table's description: 500 columns with long names."""
+"""Most bytes of a table's description: 500 columns with long names."""
 
 
 class Table:
-    """`columns`: name -> values, in order; numbers are arrays of numpy where the cluster sent them so."""
+    """Rows by columns. `columns`: name -> values, in order; numbers are arrays of numpy if the cluster sent them so."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = dict(columns)
@@ -30,7 +30,7 @@ class Table:
         return f"Table({len(self)} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first and last rows, and curves where they are metrics."""
+        """HTML for notebooks: the first and last rows, and curves if the columns are metrics."""
         return showing.columns(self.columns, len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -52,7 +52,7 @@ def _needed(package: str) -> Any:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Of answers in JSON; what is in `hyperparameters` gets a column for each, such as `hyperparameters.lr`."""
+    """Table of answers in JSON; each value in `hyperparameters` gets a column, such as `hyperparameters.lr`."""
     flat = [_flat(row) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
     return Table({name: [row.get(name) for row in flat] for name in names})
@@ -69,13 +69,13 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Pages:
-    """Pages of metrics, put together."""
+    """Pages of metrics, joined."""
 
     def __init__(self) -> None:
         self._pages: list[Any] = []
 
     def add(self, npy: bytes) -> tuple[int, int]:
-        """Trial and batches of its last row; (0, -1) where it has none."""
+        """Adds a page; returns trial and batches of its last row, (0, -1) if it has none."""
         import numpy
 
         page = numpy.lib.format.read_array(io.BytesIO(npy), allow_pickle=False, max_header_size=HEADER_BYTES_MAX)
@@ -86,7 +86,7 @@ class Pages:
         return int(page["trial"][-1]), int(page["batches"][-1])
 
     def table(self) -> Table:
-        """The fixed columns, and each metric under its own name (under `metrics.NAME` where that is taken)."""
+        """Table of the fixed columns, and of each metric under its own name (under `metrics.NAME` if that is taken)."""
         import numpy
 
         names = list(dict.fromkeys(name for page in self._pages for name in page.dtype.names))

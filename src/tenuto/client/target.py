@@ -1,4 +1,4 @@
-"""Which cluster is meant, and with which token: the command line and programs find both in the same places."""
+"""Cluster and token to use: the command line and programs find both in the same places."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Target:
     url: str
     token: str = field(repr=False)
     token_source: str
-    """Where the token comes from, for the message when it is refused."""
+    """Place from which the token comes, for the message when it is refused."""
     signed_in: bool = False
-    """The token is that of a session, begun with `tenuto login`."""
+    """True if the token is that of a session, begun with `tenuto login`."""
 
     @classmethod
     def find(cls, data_dir: str | None = None, url: str | None = None, token: str | None = None) -> Target:
-        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at this address;
-        else those of the cluster on this machine. Raises ClientError."""
+        """Target at `url`, else TENUTO_URL; with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at
+        this address; else the cluster on this machine. Raises ClientError."""
         url = url or os.environ.get("TENUTO_URL")
         source = "the argument `token`" if token else "TENUTO_TOKEN"
         token = (token or os.environ.get("TENUTO_TOKEN", "")).strip()  # a file that was read by a shell ends with a line feed
@@ -54,7 +54,7 @@ class Target:
 
     @classmethod
     def without_token(cls, data_dir: str | None = None, url: str | None = None) -> Target:
-        """For a sign-in. Raises ClientError."""
+        """Target for a sign-in, without a token. Raises ClientError."""
         url = url or os.environ.get("TENUTO_URL")
         if not url:
             url = cls.find(data_dir).url

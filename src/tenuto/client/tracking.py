@@ -1,4 +1,4 @@
-"""Writes unmanaged runs by the door's part of MLflow's protocol, without MLflow's client. What is sent again adds nothing."""
+"""Writes unmanaged runs by the door's part of MLflow's protocol, without MLflow's client. A repeated request adds nothing."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass
 class Run:
-    """A run with all that is known of it."""
+    """Run with all its data."""
 
     key: str
-    """Names the run in its own tracker: the same one is not written twice."""
+    """Key of the run in its own tracker: a run with the same key is not written twice."""
     name: str
     status: str
     start_time_ms: int
@@ -39,12 +39,12 @@ class Run:
     parameters: Mapping[str, str]
     tags: Mapping[str, str]
     points: Iterable[tuple[str, float, int, int]] = ()
-    """Name, value, time in milliseconds, step."""
+    """(name, value, time in milliseconds, step) of each point."""
     datasets: Sequence[Mapping[str, Any]] = field(default=())
 
 
 class Tracking:
-    """Raises ClientError."""
+    """Client of the door's tracking routes. Raises ClientError."""
 
     def __init__(self, target: Target) -> None:
         self._http = httpx.Client(
@@ -58,7 +58,7 @@ class Tracking:
         self._http.close()
 
     def experiment(self, name: str, tags: Mapping[str, str]) -> str:
-        """Id of the experiment of unmanaged runs that has this name; it is created where there is none."""
+        """Id of the experiment of unmanaged runs that has this name; it is created if missing."""
         try:
             found = self._ask("GET", f"{API}/experiments/get-by-name", params={"experiment_name": name})
             return str(found["experiment"]["experiment_id"])
@@ -94,7 +94,7 @@ class Tracking:
         self._ask("POST", f"{API}/runs/log-batch", json={"run_id": run_id, **data})
 
     def _ask(self, method: str, path: str, *, key: str = "", **arguments: Any) -> Any:
-        """Again while the cluster is away: all of these may be sent twice."""
+        """Sends a request, and repeats it while the cluster is unreachable: all of these may be sent twice."""
         if key:
             arguments["headers"] = {"Idempotency-Key": key.encode("ascii", "backslashreplace")[:200]}
         pause = 0.2

@@ -1,4 +1,4 @@
-"""How long the client waits, and when it gives up. Pure but for the clock."""
+"""Waits of the client, and the limits at which it gives up. Pure but for the clock."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from collections.abc import Callable
 from tenuto.client.errors import Away, ClientError, Refused, Unreachable
 
 PATIENCE_SECONDS = 30.0
-"""In all, for one request that may be sent again: the database restarts in less."""
+"""Longest time in all for one request that may be sent again: the database restarts in less."""
 PAUSE_SECONDS_MIN = 0.2
 PAUSE_SECONDS_MAX = 15.0
 RECONNECT_SECONDS = 1.0
 OUTAGE_SECONDS_MAX = 600.0
-"""So long without the cluster, then what waits gives up: the database restarts in seconds, a machine in minutes."""
+"""Longest outage before a wait gives up: the database restarts in seconds, a machine in minutes."""
 STREAM_TIMEOUT_SECONDS = 60.0
-"""A live stream sends a comment more often than this; silence means that the connection is dead."""
+"""Longest silence of a live stream, which sends a comment more often than this: beyond it the connection is dead."""
 
 Notice = Callable[[str], None]
 
 
 class Tries:
-    """Of one request that may be sent again: pauses that double, with jitter, within a time for all together."""
+    """Tries of one request that may be sent again: pauses that double, with jitter, within a time for all together."""
 
     def __init__(self, patience_seconds: float, *, answered: bool) -> None:
-        """`answered`: the cluster has answered this client before, so that its address is right."""
+        """Tries within `patience_seconds`. `answered`: True: the cluster has answered this client before, so its address is
+        right."""
         self._until = time.monotonic() + patience_seconds
         self._pause_seconds = PAUSE_SECONDS_MIN
         self._answered = answered
 
     def pause(self, error: ClientError) -> float:
-        """Seconds until the next try. Raises `error` where there is none."""
+        """Seconds until the next try. Raises `error` if there is none."""
         if not isinstance(error, Away) or (isinstance(error, Unreachable) and not self._answered):
             raise error
         seconds = max(self._pause_seconds * random.uniform(0.5, 1.0), error.retry_after_seconds or 0.0)
@@ -42,7 +43,7 @@ class Tries:
 
 
 class Outage:
-    """A time without the cluster, for what waits: it is told once, and given up after OUTAGE_SECONDS_MAX."""
+    """Outage of the cluster during a wait: the caller is told once, and it gives up after OUTAGE_SECONDS_MAX."""
 
     def __init__(self, notice: Notice) -> None:
         self._notice = notice
@@ -50,7 +51,7 @@ class Outage:
         self._pause_seconds = RECONNECT_SECONDS
 
     def pause(self, error: ClientError) -> float:
-        """Seconds until the next try. Raises `error` where it is of no use, or has lasted too long."""
+        """Seconds until the next try. Raises `error` if a retry is of no use, or if it has lasted too long."""
         if isinstance(error, Refused):
             raise error
         now = time.monotonic()
@@ -75,13 +76,13 @@ class Outage:
 
 
 class Deadline:
-    """A moment until which something is waited for; without one, for ever."""
+    """Time at which a wait ends; without one it never does."""
 
     def __init__(self, seconds: float | None) -> None:
         self._until = None if seconds is None else time.monotonic() + seconds
 
     def within(self, seconds: float) -> float:
-        """At most so many, and no more than are left."""
+        """Seconds to wait: at most `seconds`, and no more than are left."""
         return seconds if self._until is None else max(0.05, min(seconds, self._until - time.monotonic()))
 
     @property

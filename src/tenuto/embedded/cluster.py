@@ -26,8 +26,8 @@ from tenuto.kernel.settings import Settings, SettingsError
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
 MARK = "TENUTO_CLUSTER_DIRECTORY"
-"""Variable in the environment of each process of the cluster, inherited by workers; by it they are found when no supervisor
-knows them any more."""
+"""Variable in the environment of each process of the cluster, inherited by workers; by it they are found if no supervisor knows
+them any more."""
 TERMINATE_SECONDS_MAX = 15.0
 """Longest wait for a process to end: an agent gives its workers eight seconds to save, and its last reports two more."""
 AGENT_MODULE = "tenuto.workers.agent"
@@ -62,7 +62,7 @@ def _claimed(port: int) -> PortClaim | None:
 
 
 def listening(layout: Layout, host: str) -> Listen | None:
-    """Where the cluster listens beyond this machine, with a certificate of its own. Raises ServerError."""
+    """Address and certificate with which the cluster listens beyond this machine; None if it does not. Raises ServerError."""
     if not host:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Files of the laptop cluster, and whether it is up. Every command imports this module, so it imports little."""
+"""Files of the laptop cluster, and its state. Every command imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Layout:
 
 
 def _set_mode(directory: Path, mode: int) -> None:
-    """Sets the mode, except of a directory that belongs to somebody else or is shared by all, such as /tmp."""
+    """Sets the mode, except of a directory that belongs to another user or is shared by all, such as /tmp."""
     state = directory.stat()
     if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
         directory.chmod(mode)

@@ -52,7 +52,7 @@ def executable() -> Path:
 
 
 class Listen(NamedTuple):
-    """Where a server listens beyond this machine, and the files of its certificate and key."""
+    """Address on which a server listens beyond this machine, and the files of its certificate and key."""
 
     host: str
     certificate: Path

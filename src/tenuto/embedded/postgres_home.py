@@ -25,7 +25,7 @@ _COPY = re.compile(r"postgres-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")
 _SOURCE = "source"
 """File in a copy of the programs: directory that they were copied from, and the namespace of processes that saw it there."""
 UNFINISHED_SECONDS_MAX = 3600.0
-"""Age at which what was never finished is left of a killed start: a start takes two minutes at most."""
+"""Age at which leftovers of a killed start are removed: a start takes two minutes at most."""
 
 
 def programs_for(account: pwd.struct_passwd | None) -> Path:
@@ -62,8 +62,8 @@ def _copy_name(installed: Path) -> str:
 
 
 def _sweep(home: Path) -> None:
-    """Removes what killed starts left unfinished, and copies of programs that are not installed any more and do not run. A
-    database is never removed, whether its data directory is seen from here or not."""
+    """Removes leftovers of killed starts, and copies of programs that are not installed any more and do not run. A database is
+    never removed, whether its data directory is seen from here or not."""
     for path in list(home.iterdir()):
         with contextlib.suppress(OSError):
             old = time.time() - path.lstat().st_mtime > UNFINISHED_SECONDS_MAX

@@ -1,9 +1,11 @@
-"""The preloaded parent: a process that has imported once what services, relay and agent share, and forks each of them when the
-supervisor asks. Interpreters of their own would import the same again: a second of a processor for each, and memory.
+"""The preloaded parent: a process that has imported once the modules that services, relay and agent share, and forks each of them
+when the supervisor asks. Interpreters of their own would import the same again: a second of a processor for each, and memory.
 
 It has neither threads nor an event loop (a fork takes along only the thread that forks, and locks as the others held them), makes
-no object of gRPC, and is told no secret. The supervisor sends it one byte with a socket and the log of the service. From that
-socket the fork reads what it is to become, so that no later fork finds it in its memory. It goes on as `python -m MODULE` does.
+no object of gRPC, and is told no secret.
+
+The supervisor sends it one byte with a socket and the log of the service. From that socket the fork reads its job, so that no
+later fork finds it in its memory. It goes on as `python -m MODULE` does.
 
 The supervisor learns of exit codes by two roads: the parent reports how each of its forks ended, and a fork tells its own code
 before it leaves, in case the parent is gone by then. If the supervisor's socket closes, the parent leaves; its forks go on.
@@ -34,7 +36,7 @@ MODULES = (
     "tenuto.kernel.relay",
 )
 MODULES_IF_THERE = ("uvloop",)
-"""Modules that are imported when they are first used, if they are installed."""
+"""Modules that are imported on first use, if they are installed."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Variables for the imports: numpy would start threads for linear algebra, of which the services do none."""
 SPACE_VARIABLE = "TENUTO_PRELOAD_SPACE"
@@ -48,7 +50,7 @@ STARTED = "started"
 
 class Job(TypedDict):
     command: list[str]
-    """`python -m MODULE`."""
+    """Command `python -m MODULE`."""
     environment: dict[str, str]
 
 
@@ -113,7 +115,7 @@ def _serve(channel: socket.socket) -> socket.socket | None:
 
 
 def _fork(channel: socket.socket) -> int | None:
-    """As `os.fork`; None if there is none: the caller sees that its socket is closed."""
+    """Same as `os.fork`, but None if it fails: the caller sees that its socket is closed."""
     if why := _unfit():
         _tell(channel, f"{REFUSED} {why}")
         return None
@@ -135,7 +137,7 @@ def _apart(control: int, log: int) -> socket.socket:
 
 
 def _told(control: socket.socket) -> Job:
-    """What this fork is to become. Leaves if the supervisor does not need it."""
+    """Job that this fork is to become. Exits if the supervisor does not need it."""
     _tell(control, str(os.getpid()))
     data = bytearray()
     while not data.endswith(b"\n"):
@@ -148,7 +150,7 @@ def _told(control: socket.socket) -> Job:
 
 
 def _become(job: Job, generators: list[random.Random]) -> None:
-    """Makes this process what a new interpreter with that command would be."""
+    """Turns this process into the one that a new interpreter with that command would be."""
     os.environ.clear()
     os.environ.update(job["environment"])
     show_as(job["command"], job["environment"])
@@ -185,7 +187,7 @@ def _run(module: str, control: socket.socket) -> None:
 
 
 def _tell(receiver: socket.socket, line: str) -> None:
-    with contextlib.suppress(OSError):  # the supervisor is gone: then nobody wants to know
+    with contextlib.suppress(OSError):  # the supervisor is gone, so no process waits for the line
         receiver.sendall(line.encode() + b"\n")
 
 

@@ -25,9 +25,9 @@ LEAVE_SECONDS_MAX = 2.0
 """Longest wait for the parent to leave by itself, which takes milliseconds; then it is killed. It holds nothing."""
 LINE_BYTES_MAX = 64
 TITLE_BYTES = 64
-"""Room for the name of a module in what `ps` shows of a fork."""
+"""Room for the name of a module in the title of a fork that `ps` shows."""
 END_UNSEEN = -1_000
-"""In place of a return code: the process died by a signal while no parent ran that could have told by which."""
+"""Value in place of a return code: the process died by a signal while no parent ran that could have told by which."""
 
 
 class Forked:
@@ -75,7 +75,7 @@ class PreloadedParent:
     """One parent, from its start to its end. Raises OSError if it cannot be started."""
 
     def __init__(self, environment: Mapping[str, str], space_bytes: int, directory: Path, log: IO[bytes]) -> None:
-        """`space_bytes`: room for what the environment of a fork has beside this one."""
+        """Parent of forks. `space_bytes`: room that a fork's environment needs beyond this one's."""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         self.ready = asyncio.Event()
@@ -108,7 +108,7 @@ class PreloadedParent:
         return False
 
     async def fork(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Forked:
-        """Raises OSError. Whoever cancels this, or gets an error, finds nothing started."""
+        """Forks a process that runs the command. Raises OSError. If it raises or is cancelled, nothing was started."""
         loop = asyncio.get_running_loop()
         control, theirs = socket.socketpair()
         control.setblocking(False)
@@ -136,7 +136,7 @@ class PreloadedParent:
             raise
 
     async def close(self) -> int:
-        """Ends it; returns its exit code. Its forks go on."""
+        """Ends the parent; returns its exit code. Its forks go on."""
         if self.ready.is_set() and not self.ended.done() and not self.is_stopped():
             self._channel.shutdown(socket.SHUT_WR)
             await asyncio.wait([self.ended], timeout=LEAVE_SECONDS_MAX)

@@ -46,7 +46,7 @@ class ServerError(Exception):
 
 
 def bracketed(host: str) -> str:
-    """As it stands before a port."""
+    """Host in the form that it has before a port."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -127,7 +127,7 @@ def no_space(directory: Path) -> str:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """True if the process runs and is no zombie: an orphan that nobody reaps (common in containers) has ended, too."""
+    """True if the process runs and is no zombie: an orphan that no process reaps (common in containers) has ended, too."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Starts a cluster on this machine that outlives whoever starts it."""
+"""Starts a cluster on this machine that outlives the process that starts it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How the supervisor starts its processes: forked from the preloaded parent, or, if that cannot be used, as interpreters of
-their own."""
+"""Start of the supervisor's processes: forked from the preloaded parent, or, if that cannot be used, as interpreters of their
+own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Report = Callable[[str], None]
 
 
 class Child(Protocol):
-    """What the supervisor needs of a process that it has started."""
+    """Process that the supervisor has started, with the members that it needs."""
 
     @property
     def pid(self) -> int: ...
@@ -131,7 +131,7 @@ class Starter:
         while not self._unusable:
             parent = self._parent
             if parent is not None and parent.is_stopped():
-                parent.kill()  # another one takes its place, and so is ready sooner than somebody might let this one go on
+                parent.kill()  # a new one is ready sooner than this one might be continued
                 return None, "it was stopped"
             if parent is not None and parent.ready.is_set() and not parent.ended.done():
                 return (None, parent.refused) if parent.refused else (parent, "")

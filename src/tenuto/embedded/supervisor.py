@@ -57,7 +57,7 @@ STOP_SECONDS_MAX = 15.0
 SERVER_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
 ANSWER_SECONDS_MAX = 10.0
-"""For the gateway's first answer: longer than it waits for the others of which it tells."""
+"""Longest wait for the gateway's first answer: longer than it waits for the services on which it reports."""
 LOG_CHECK_SECONDS = 30.0
 
 Report = Callable[[str], None]

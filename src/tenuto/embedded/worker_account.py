@@ -148,7 +148,8 @@ def _not_confined(layout: Layout) -> str:
 
 
 def _can_keep(layout: Layout, keeper: pwd.struct_passwd) -> bool:
-    """False where a file system knows no owners, or lets nobody change them. Raises OSError."""
+    """True if the directory can hold files of the keeper; False if its file system knows no owners, or does not let them be
+    changed. Raises OSError."""
     probe = Path(tempfile.mkdtemp(prefix=".probe-", dir=layout.root))
     try:
         keep_as(probe, keeper.pw_uid, keeper.pw_gid, CLOSED)

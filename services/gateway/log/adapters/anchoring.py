@@ -1,4 +1,4 @@
-"""Notes the signed end of the log outside the database now and then, and compares the log with what was noted."""
+"""Writes the signed end of the log outside the database at intervals, and compares the log with these anchors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Anchors:
         return failed
 
     async def note(self) -> tuple[Anchor | None, dict[str, str]]:
-        """The anchor (None: the log is empty), and by target why it was not kept there. Raises LogUnavailable."""
+        """The anchor (None: the log is empty), and by target the reason why it was not stored there. Raises LogUnavailable."""
         head = await self._log.head()
         hashes = await self._log.hashes([head])
         if head not in hashes:

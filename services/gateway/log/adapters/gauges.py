@@ -1,4 +1,4 @@
-"""Gauges of what waits for an operator."""
+"""Gauges of items that wait for an operator."""
 
 from __future__ import annotations
 

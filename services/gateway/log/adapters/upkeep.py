@@ -40,7 +40,7 @@ class ParkedView(Model):
 
     @property
     def of_a_view(self) -> bool:
-        """Then its place among the events that followed it is gone: only a rebuild folds it in order."""
+        """True if its consumer is a view: its place among later events is gone, so only a rebuild folds it in order."""
         return self.consumer == PROJECTION
 
 
@@ -56,7 +56,7 @@ class Rebuilding(Model):
 
 class Upkeep:
     def __init__(self, pool: asyncpg.Pool[Any], projector: Projector, tables: Sequence[str]) -> None:
-        """`tables`: those that a rebuild empties."""
+        """Upkeep by an operator. `tables`: those that a rebuild empties."""
         self._pool, self._projector, self._tables = pool, projector, tables
 
     @property
@@ -76,5 +76,5 @@ class Upkeep:
         await self._pool.execute(_ASK, number)
 
     async def rebuild_views(self) -> None:
-        """Returns when they are empty; they fill while the log is folded again."""
+        """Empties the views; returns when they are empty. They fill while the log is folded again."""
         await self._projector.rebuild(self._tables)

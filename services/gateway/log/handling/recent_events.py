@@ -1,7 +1,5 @@
-"""The newest events of the log with their messages, read and written once for all streams.
-
-By itself each stream would read the log at each move of its head: 500 queries for one event.
-"""
+"""The newest events of the log with their messages, read and encoded once for all streams. Otherwise each stream would read the
+log at each move of its head: 500 queries for one event."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from tenuto.services.gateway.read_models.explain import encode_told
 
 PAGE_EVENTS = 500
 PAGE_BYTES = 1 << 20
-"""Four times as much as so many usual events have: one user may have a page for each of its streams in memory at once."""
+"""Most bytes of a page: four times as much as a page of usual events. One user may have a page for each stream in memory at
+once."""
 KEPT_EVENTS_MAX = 2_000
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of payloads kept. A stream that is further behind reads the log itself until it has caught up."""

@@ -18,7 +18,7 @@ from tenuto.services.gateway.rights.access import DEFAULT, Access, Sight, Subjec
 from tenuto.services.gateway.trials.adapters.records import Records
 
 KEPT_MAX = 100_000
-"""Experiments whose workspace is remembered: some megabytes. Of further ones the oldest are read again from the log."""
+"""Most experiments whose workspace is remembered: some megabytes. Beyond it the oldest are read again from the log."""
 Judge = Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
 """Returns those of the events that its user may see now."""
 
@@ -62,7 +62,7 @@ class SeenEvents:
         return event.stream == "request/cluster" and _about(event) not in seen.hidden
 
     def _owner(self, event: Event, key: str) -> str:
-        """Maker of the webhook that the event is about. Empty: it is removed."""
+        """Creator of the webhook that the event is about. Empty: it is removed."""
         if isinstance(event.data, WebhookCreated):
             return event.data.owner
         webhook = self._state().notices.webhooks.get(getattr(event.data, "name", key))
@@ -86,13 +86,13 @@ class SeenEvents:
 
 
 def _experiment_of(event: Event) -> object:
-    """Experiment for which a node was requested, by the reason of the event. None: for none."""
+    """Experiment for which a node was requested, by the reason of the event; None: for no experiment."""
     reason = getattr(event.data, "reason", None)
     return reason.numbers.get("experiment") if isinstance(reason, Reason) else None
 
 
 def _about(event: Event) -> str:
-    """Workspace that a request about the cluster names. Empty: none."""
+    """Workspace that a request about the cluster names; empty: none."""
     data = event.data
     if isinstance(data, ShareChanged):
         return data.name if data.owner == "workspace" else ""

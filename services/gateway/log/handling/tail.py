@@ -22,12 +22,12 @@ KEEPALIVE_SECONDS = 15.0
 """Interval of keep-alive messages while there are no events: they find dead clients, and keep proxies from closing the
 connection."""
 CLIENTS_MAX = 500
-"""Each holds a connection and a page of events while it reads."""
+"""Most streams; each holds a connection and a page of events while it reads."""
 CLIENTS_PER_USER_MAX = 50
 """Most streams of one user, who has a page and some programs open: no user takes the room of all."""
 PAUSE_SECONDS_PER_CLIENT = 0.0002
-"""Pause after all were woken, for each of them: twice as long as that takes. So 500 streams are woken ten times a second at most,
-and one at once."""
+"""Pause after waking all streams, for each of them: twice as long as waking takes. So 500 streams are woken ten times a second at
+most, and one at once."""
 
 
 async def as_they_are(events: Sequence[Event]) -> Sequence[Event]:
@@ -108,8 +108,9 @@ class Tail:
         allowed: Callable[[], bool] = lambda: True,
         judge: Callable[[Sequence[Event]], Awaitable[Sequence[Event]]] = as_they_are,
     ) -> AsyncIterator[bytes]:
-        """Server-sent events until the client leaves, the server stops, or the client is not `allowed` any more: asked before
-        anything is sent, and whenever something is recorded, as the end of a user is. `judge` says which events it may see."""
+        """Server-sent events until the client leaves, the server stops, or the client is no longer `allowed`: this is checked
+        before anything is sent, and whenever something is recorded, such as the end of a user. `judge` says which events it may
+        see."""
         yield b"retry: 1000\n\n"
         now = asyncio.get_running_loop().time
         said = now()

@@ -1,4 +1,4 @@
-"""Looks for events in the log, the newest first, and for what an event led to."""
+"""Searches events in the log, the newest first, and the events that one caused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.read_models.rows import Fetching
 
 LOOKED_MAX = 100_000
-"""Events that one request looks at: no index leads from a type or a service to its events, as each makes every append dearer."""
+"""Most events that one request looks at: no index leads from a type or a service to its events, as each index makes every append
+dearer."""
 FOUND_BYTES_MAX = 8 << 20
 """Most bytes of payloads in one answer; the event that goes beyond it is its last."""
 FOLLOWERS_MAX = 200
 OUT_OF_ORDER_US = 3_600_000_000
-"""Clocks of the services' machines differ by less, so times of events grow with their positions but for this."""
+"""Largest difference between the clocks of the services' machines: times of events grow with their positions except for this."""
 _COLUMNS = """position, id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
     trace, payload"""
 _SEARCH = f"""
@@ -58,7 +59,7 @@ class Wanted(NamedTuple):
 
 class EventSearch(Fetching):
     async def find_events(self, wanted: Wanted, limit: int) -> tuple[list[Event], int | None]:
-        """The newest first, and below which position to go on; None: there is no more."""
+        """Events found, the newest first, and the position below which to go on; None: there are no more."""
         lowest = max(wanted.after + 1, wanted.before - LOOKED_MAX)
         where, values = ["position < $1", "position >= $2"], [wanted.before, lowest, limit, FOUND_BYTES_MAX]
 
@@ -92,8 +93,8 @@ class EventSearch(Fetching):
     async def of_experiment(
         self, experiment_id: int, types: Sequence[str], after: int, upto: int, limit: int
     ) -> tuple[list[Event], int | None]:
-        """Events of these types of one experiment above `after` and up to `upto`, in order, and behind which position to go on;
-        None: there is no more. One call looks at LOOKED_MAX of its events."""
+        """Events of these types of one experiment above `after` and up to `upto`, in order, and the position behind which to go
+        on; None: there are no more. One call looks at LOOKED_MAX of its events."""
         [looked] = await self._rows(_LOOKED, str(experiment_id), after, upto, LOOKED_MAX)
         if looked["last"] is None:
             return [], None

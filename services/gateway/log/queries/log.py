@@ -1,4 +1,4 @@
-"""Reads how far the log is, and its readers."""
+"""Reads the head of the log, and the positions of its readers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tenuto.services.gateway.log.views import ConsumerView, StatusView
 from tenuto.services.gateway.read_models.told import Hidden
 
 SILENT_SECONDS_MIN = 600.0
-"""Trials of whose workers nothing was heard for so long are named in the status: most report every few seconds, and few do
-anything for ten minutes without a word."""
+"""Silence after which a trial is named in the status: most report every few seconds, and few do anything for ten minutes without
+a word."""
 SILENT_MAX = 20
 """Most silent trials that are named."""
 

@@ -23,7 +23,7 @@ from tenuto.services.gateway.read_models.explain import encode_told
 
 router = APIRouter(tags=["events"], route_class=StrictRoute)
 EVENTS_MAX = 5_000
-"""Events of one page: usually about two megabytes. A page ends after eight in any case, and says that there is more."""
+"""Most events of one page: usually about two megabytes. A page ends after eight in any case, and says that there is more."""
 _POSITION = re.compile(r"[0-9]{1,19}")
 SHOWN_CHARACTERS = 80
 """Most characters shown of a header that is refused."""
@@ -44,7 +44,7 @@ _LINKS: dict[int | str, dict[str, Any]] = {
 
 
 class _Stream(StreamingResponse):
-    """Takes its room when it begins, and gives it back however it ends."""
+    """Stream that takes its place when it begins, and returns it however it ends."""
 
     def __init__(self, content: AsyncIterator[bytes], room: Callable[[], AbstractContextManager[None]], **arguments: Any) -> None:
         super().__init__(content, **arguments)
@@ -111,8 +111,8 @@ async def search(
     before: Annotated[int, Query(ge=1, le=2**62)] = 2**62,
     limit: Annotated[int, Query(ge=1, le=FOUND_MAX)] = 200,
 ) -> Response:
-    """Events that fit all of it, the newest first. One request looks at 100,000 events; `Link` leads on, also from a page on
-    which nothing was found."""
+    """Events that match all conditions, the newest first. One request looks at 100,000 events; `Link` leads on, also from a page
+    on which nothing was found."""
     wanted = Wanted(
         before=min(before, await door.log.head() + 1),
         after=after,

@@ -23,7 +23,7 @@ from tenuto.services.gateway.log.views import AnchoredView, StatusView, Tampered
 
 router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 REQUESTS_SHOWN_MAX = 20
-"""Holders of requests that the status names: who is near the bound is among the first."""
+"""Most holders of requests that the status names; those near the limit are among the first."""
 BUS_SECONDS_MAX = 2.0
 """Longest wait for the relay's report on the bus, which it has in memory, and for the launcher's count of waiting reports. Both
 take milliseconds, but on a busy machine a running relay must not be called unreachable. NATS says at once if one does not run."""
@@ -77,8 +77,8 @@ async def _backlog(door: Door) -> Backlog:
 
 @router.post("/log/verify", response_model=VerifiedView)
 async def verify(door: Door, body: VerifyBody | None = None) -> Response:
-    """Recompute the hash chain of the whole log, and compare its end with what its readers, the bus and the anchors know. Takes
-    about a second per 100,000 events."""
+    """Recomputes the hash chain of the whole log, and compares its end with the records of its readers, the bus and the anchors.
+    Takes about a second per 100,000 events."""
     folded = door.loop.position  # in this process's memory, which cannot be changed through the database
     verified = await door.log.verify()
     tampered, unchecked = verified.tampered, list[str]()
@@ -106,7 +106,7 @@ async def verify(door: Door, body: VerifyBody | None = None) -> Response:
 
 @router.post("/log/anchor", response_model=AnchoredView)
 async def anchor(door: Door) -> Response:
-    """Note the signed end of the log at all targets of TENUTO_ANCHOR_TARGETS."""
+    """Writes the signed end of the log to all targets of TENUTO_ANCHOR_TARGETS."""
     if not door.anchors.targets:
         raise DoorError("conflict", "No place to note it is set: name some in TENUTO_ANCHOR_TARGETS of the gateway.")
     made, failed = await door.anchors.note()

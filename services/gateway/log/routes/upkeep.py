@@ -1,4 +1,4 @@
-"""Upkeep by an operator: what was parked, and views that are folded anew."""
+"""Upkeep by an operator: parked items, and views that are folded anew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def parked(
     limit: Annotated[int, Query(ge=1, le=PARKED_PAGE_MAX)] = PARKED_PAGE_MAX,
 ) -> Response:
     """Events and reports that could not be handled, in the order in which they were parked. `after`: the last number of the page
-    before. Where there are private workspaces that you do not see, none: reports quote what they are about."""
+    before. Empty if there are private workspaces that you do not see: reports quote their contents."""
     if door.sight().hidden:
         return answer([])
     found = await door.upkeep.parked(after, limit)
@@ -39,7 +39,8 @@ async def show(door: Door, number: Number) -> Response:
 
 @router.post("/parked/{number}/retry", response_model=ParkedDetail, status_code=202)
 async def retry(door: Door, number: Number) -> Response:
-    """Retry a parked item: its consumer tries it within seconds. Then it is gone, or stays with one more retry and its reason."""
+    """Retries a parked item: its consumer tries it within seconds. Then it is gone, or stays with one more retry and its
+    reason."""
     item = await _found(door, number)
     if item.of_a_view:
         raise DoorError(
@@ -60,8 +61,8 @@ async def _found(door: LogDoor, number: int) -> ParkedDetail:
 
 @router.post("/views/rebuild", response_model=Rebuilding, status_code=202)
 async def rebuild(door: Door) -> Response:
-    """Empties what lists and pages show, and folds it again from the whole log: it fills while `GET /status` shows how far the
-    reader `views` is. Decisions and training go on, as they do not read the views."""
+    """Empties the views that lists and pages show, and folds them again from the whole log: while they fill, `GET /status` shows
+    the position of the reader `views`. Decisions and training go on, as they do not read the views."""
     events = await door.log.head()
     await door.upkeep.rebuild_views()
     return answer(Rebuilding(events=events), 202)

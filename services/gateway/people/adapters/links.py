@@ -1,4 +1,4 @@
-"""Links that open the page signed in: each is worth a session once, for a minute, in this process's memory alone."""
+"""Links that open the page signed in: each begins a session once, for a minute, and is kept in this process's memory alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 LINK_SECONDS = 60.0
-"""A browser opens within seconds."""
+"""Life of a link: a browser opens within seconds."""
 LINKS_PER_USER_MAX = 10
 """Most links of a user at once; beyond it the oldest becomes invalid."""
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 LENGTH_MIN = 10
 LENGTH_MAX = 256
-"""Characters: longer ones are no better, and cost time."""
+"""Most characters: longer passwords are no better, and cost time."""
 SCORE_MIN = 3
 """Least score (0 to 4) by the estimate of zxcvbn: at least 10^8 guesses are needed."""
 JUDGED_CHARACTERS = 72
 """Most characters that are judged; the rest of a longer password is ignored."""
 HASHES_AT_ONCE = 2
-"""Each takes 64 MiB and a tenth of a second of several cores (RFC 9106's second recommendation)."""
+"""Most hashes at once: each takes 64 MiB and a tenth of a second of several cores (RFC 9106's second recommendation)."""
 WAITING_MAX = 30
-"""Further ones are told to come again: they would wait for seconds."""
+"""Most waiting requests; further ones are told to come again, as they would wait for seconds."""
 ORPHAN_US = 3_600 * 1_000_000
-"""So old is a hash that no user has when it is removed: it was written, and the request that followed was refused."""
+"""Age at which a hash without a user is removed: it was written, and the request that followed was refused."""
 T = TypeVar("T")
 
 
@@ -50,7 +50,7 @@ class Passwords:
         """Passwords that are being compared or wait for it."""
 
     async def keep(self, password_id: str, password: str, now_us: int) -> None:
-        """Raises TooManyHashes."""
+        """Stores the hash of a password. Raises TooManyHashes."""
         kept = await self._run(lambda: _hasher().hash(_normal(password)))
         await self._pool.execute("INSERT INTO passwords (id, hash, created_us) VALUES ($1, $2, $3)", password_id, kept, now_us)
 
@@ -102,7 +102,7 @@ def weakness(password: str, user: str) -> str:
 
 
 def _normal(password: str) -> str:
-    """A letter with an accent is one character on one keyboard and two on another (RFC 8265: NFC)."""
+    """Password in normal form (RFC 8265: NFC): a letter with an accent is one character on one keyboard and two on another."""
     return unicodedata.normalize("NFC", password)
 
 

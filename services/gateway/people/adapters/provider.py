@@ -1,8 +1,6 @@
-"""The provider of identities (OpenID Connect) that people sign in at: where it sends them, and what it says of who comes back.
-
-Authorization code with PKCE. An ID token is believed if a key of the provider signed it, for this client, for this one sign-in,
-now.
-"""
+"""The provider of identities (OpenID Connect) at which people sign in: where it sends them, and its claims about those who come
+back. Authorization code with PKCE. An ID token is accepted if a key of the provider signed it, for this client, for this one
+sign-in, now."""
 
 from __future__ import annotations
 
@@ -15,20 +13,21 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import AsyncOAuth2Client
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by a private key. Neither `none`, nor a hash with the client's secret, which a public key could be mistaken for."""
+"""Accepted algorithms: signatures by a private key. Neither `none`, nor a hash with the client's secret, which a public key could
+be mistaken for."""
 DOCUMENT_SECONDS = 3_600.0
 """The provider's addresses and keys are read again after this long ..."""
 REFETCH_SECONDS = 10.0
-"""... and the keys at once when a token names one that is not known, at most this often: a provider that changes its keys is
-believed at the first sign-in, and who sends forged tokens makes us ask no more often."""
+"""... and the keys at once if a token names an unknown one, at most this often: a provider that changes its keys is accepted at
+the first sign-in, and forged tokens make us ask no more often."""
 TIMEOUT_SECONDS = 10.0
 LEEWAY_SECONDS = 60
-"""Difference between the provider's clock and ours."""
+"""Largest accepted difference between the provider's clock and ours."""
 DOCUMENT_BYTES_MAX = 1 << 20
 
 
 class SsoRefused(Exception):
-    """`str(error)` is one sentence for the user: who came back is not believed."""
+    """Refused identity. `str(error)` is one sentence for the user."""
 
 
 class SsoAway(Exception):

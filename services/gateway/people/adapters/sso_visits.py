@@ -1,4 +1,4 @@
-"""Sign-in at a provider of identities: what is remembered between the way there and the way back."""
+"""Sign-in at a provider of identities: the state that is remembered until the user comes back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODE_SECONDS = 120.0
 CODES_MAX = 1_000
 """Most codes at once; beyond it the oldest is forgotten."""
 USED_MAX = 10_000
-"""Ways back that are remembered, so that none is taken twice."""
+"""Most used flows that are remembered, so that none is accepted twice."""
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 
 
@@ -62,7 +62,7 @@ class Sso:
         self._codes: dict[str, _Waiting] = {}
         self._used: dict[str, float] = {}
         self.asking = asyncio.Semaphore(8)
-        """Ways back that ask the provider at once."""
+        """Number of returning users for whom the provider is being asked."""
 
     def begin(self, challenge: str, port: int) -> Flow:
         return Flow(
@@ -80,7 +80,7 @@ class Sso:
         return base64.urlsafe_b64encode(nonce + tag + ciphertext).decode()
 
     def opened(self, sealed: str, state: str) -> Flow | None:
-        """The flow that this browser began, once. None: it began none, or too long ago, or was here already."""
+        """The flow that this browser began, once. None: it began none, or too long ago, or was used already."""
         try:
             raw = base64.urlsafe_b64decode(sealed.encode())
             nonce, raw = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]

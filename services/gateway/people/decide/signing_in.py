@@ -55,7 +55,7 @@ def sign_in_by_link(state: PeopleState, command: SignInByLink) -> Sequence[Event
 
 
 def begin_session(state: PeopleState, command: BeginSession, *, keep_others: bool = True) -> Sequence[EventData]:
-    """`keep_others`: False where they end already. Of too many the oldest ends."""
+    """Events that begin a session. `keep_others`: False: the others end already. Beyond the limit the oldest ends."""
     live = [token for token in state.tokens_of(command.user) if token.session and token.holds(command.time_us)]
     sessions = live if keep_others else []
     over = sessions[: max(0, len(sessions) - SESSIONS_PER_USER_MAX + 1)]

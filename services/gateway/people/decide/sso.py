@@ -1,4 +1,4 @@
-"""Sign-in of those whom a provider of identities knows."""
+"""Sign-in of users whom a provider of identities knows."""
 
 from __future__ import annotations
 

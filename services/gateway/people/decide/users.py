@@ -16,7 +16,7 @@ from tenuto.services.gateway.rights.state import ADMIN, TOKENS_PER_USER_MAX, USE
 from tenuto.services.gateway.rights.workspaces import is_known, no_workspace
 
 RUNNING_NAMED_MAX = 5
-"""Experiments in one sentence."""
+"""Most experiments named in one sentence."""
 
 
 def create(state: PeopleState, command: CreateUser) -> Sequence[EventData]:
@@ -69,7 +69,7 @@ def create_token(state: PeopleState, command: CreateToken) -> Sequence[EventData
 
 
 def _limit(state: PeopleState, command: CreateToken) -> tuple[str, ...] | None:
-    """Permissions that the new token is limited to. Raises Refused where it could do more than the one that makes it."""
+    """Permissions that the new token is limited to. Raises Refused if it could do more than the token that makes it."""
     wanted, shown = command.permissions, command.limited_to
     if wanted is not None and (unknown := sorted(set(wanted) - ALL)):
         raise Refused(f"{unknown[0]} is no permission; `tenuto role permissions` lists them.", "invalid")
@@ -86,7 +86,8 @@ def _limit(state: PeopleState, command: CreateToken) -> tuple[str, ...] | None:
 
 
 def _workspace(state: PeopleState, command: CreateToken) -> str:
-    """Workspace that the new token is limited to; empty: none. Raises Refused where it could do more than that of its maker."""
+    """Workspace that the new token is limited to; empty: none. Raises Refused if it could reach more than the token that makes
+    it."""
     wanted, shown = command.workspace, command.shown_workspace
     if wanted and (not is_known(state, wanted) or wanted in state.hidden_of(command.user)):
         raise no_workspace(wanted)

@@ -9,7 +9,7 @@ from tenuto.services.gateway.http.context import asking
 
 
 async def with_owner(secrets: Secrets, config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with its secrets as recorded: `user/name`. Raises ConfigError for those that the user has not."""
+    """The configuration with its secrets as recorded: `user/name`. Raises ConfigError for secrets that the user lacks."""
     wanted = {f"secrets.{variable}": reference for variable, reference in config.environment.secrets.items()}
     if config.environment.registry_auth is not None:
         wanted["registry_auth"] = config.environment.registry_auth

@@ -1,4 +1,4 @@
-"""Sessions: how long they last, and who may begin one."""
+"""Sessions: their length, and the users who may begin one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 def session_seconds(door: PeopleDoor) -> float | None:
-    """None: it does not end by itself."""
+    """Length of a session; None: it does not end by itself."""
     days = door.settings.session_days
     return days * 24 * 3600 if days > 0 else None
 
@@ -21,7 +21,7 @@ def session_end(door: PeopleDoor, now_us: int) -> int | None:
 
 
 def check_unlimited() -> None:
-    """Raises DoorError: who is made, or gets a password, may do more than a limited token."""
+    """Raises DoorError for a limited token: a new user, or one with a new password, may do more than it."""
     shown = asking_token()
     if shown is not None and shown.is_limited:
         raise DoorError("forbidden", f"The token {shown.id} is limited, and a user may do more: use one that is not.")

@@ -13,7 +13,7 @@ from tenuto.schemas.text import unstorable, visible
 
 class Identity(NamedTuple):
     subject: str
-    """Issuer and subject: who it is, whatever the name."""
+    """Issuer and subject, which identify the user whatever the name."""
     name: str
     groups: tuple[str, ...]
 
@@ -23,7 +23,7 @@ class NoIdentity(Exception):
 
 
 def identity(claims: Mapping[str, Any], issuer: str, user_claim: str, groups_claim: str) -> Identity:
-    """Raises NoIdentity."""
+    """Identity that the claims describe. Raises NoIdentity."""
     subject = f"{issuer} {claims.get('sub', '')}"
     if len(subject) > SUBJECT_CHARACTERS_MAX or unstorable(subject):
         raise NoIdentity("The provider's subject is too long, or no text.")

@@ -23,7 +23,7 @@ USED = "This link was used already, or is older than a minute: `tenuto page` mak
 @router.post("/login/links", response_model=LinkView, status_code=201)
 async def make(door: Door) -> Response:
     """The code of a link to the page (`/#sign-in=CODE`), which signs in the same user, once, within a minute. For sessions and
-    the cluster's own token: a program's token may be of less worth than a session."""
+    the cluster's own token only: a program's token may have fewer rights than a session."""
     shown = asking_token()
     if shown is not None and (not shown.session or shown.is_limited):
         raise DoorError(

@@ -1,4 +1,4 @@
-"""Roles: which permissions they have, and who has them where."""
+"""Roles: their permissions, and their holders in each workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of the user who asks: set, listed by name, removed. No answer ever has a value."""
+"""Secrets of the user of the request: set, listed by name, removed. No answer ever has a value."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def put(door: Door, name: SecretName, body: SecretBody) -> Response:
 
 @router.post("/secrets/rotate-key", response_model=SecretKeyView)
 async def rotate_key(door: Door) -> Response:
-    """Seals all users' secrets and webhooks' targets with a new key, and forgets the old one. For admins. What was broken off is
-    done by the next request."""
+    """Seals all users' secrets and webhooks' targets with a new key, and forgets the old one. For admins. If it is interrupted,
+    the next request finishes it."""
     async with door.secrets_change:
         changed = await door.secrets.change_key()
     command = NoteSecretKey(
@@ -58,7 +58,7 @@ async def rotate_key(door: Door) -> Response:
 
 @router.delete("/secrets/{name}", response_model=list[SecretView])
 async def remove(door: Door, name: SecretName) -> Response:
-    """Answers with those that are left."""
+    """Removes a secret; answers with those that are left."""
     if not await door.secrets.remove(asking(), name):
         raise not_found(f"secret {name}")
     return await list_secrets(door)

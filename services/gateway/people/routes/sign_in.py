@@ -24,7 +24,7 @@ from tenuto.services.gateway.rights.state import TOKEN_ID_CHARACTERS
 
 router = APIRouter(tags=["users"], route_class=StrictRoute)
 WRONG = "The name or the password is wrong."
-"""The same for a name that no user has, and after the same time."""
+"""Sentence for a wrong name or password: the same for a name that no user has, and after the same time."""
 
 
 @router.get("/login", response_model=WaysInView)
@@ -91,8 +91,8 @@ async def logout(request: Request, door: Door) -> Response:
 
 @router.put("/users/{name}/password", response_model=Recorded)
 async def set_password(door: Door, name: UserName, body: PasswordBody) -> Response:
-    """Sets another user's password, who has to choose an own one at the next sign-in. Users change theirs by `POST /login` with
-    `new_password`."""
+    """Sets another user's password; the user has to choose a new one at the next sign-in. Users change theirs by `POST /login`
+    with `new_password`."""
     check_unlimited()
     await _check_strong(door, body.password, name, "password")
     return await _replace(door, name, body.password)
@@ -100,7 +100,7 @@ async def set_password(door: Door, name: UserName, body: PasswordBody) -> Respon
 
 @router.delete("/users/{name}/password", response_model=Recorded)
 async def remove_password(door: Door, name: UserName) -> Response:
-    """The user signs in with it no more, and all sessions end; tokens stay."""
+    """Removes a user's password: it no longer signs in, and all sessions end; tokens stay."""
     return await _replace(door, name, None)
 
 

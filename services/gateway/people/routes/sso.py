@@ -1,4 +1,4 @@
-"""Sign-in at a provider of identities: the way there, the way back, and the session of a command line that waits."""
+"""Sign-in at a provider of identities: the redirect there, the return, and the session of a command line that waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Word = Annotated[str, Query(max_length=4_096)]
 
 @router.get("/sso", status_code=302, response_class=RedirectResponse)
 async def begin(request: Request, door: Door, challenge: Challenge = "", port: Port = 0) -> Response:
-    """Sends a browser to the provider of identities. `challenge`: of a command line that waits for the session (S256 of its
+    """Sends a browser to the provider of identities. `challenge`: that of a command line that waits for the session (S256 of its
     verifier); `port`: where it listens on the browser's machine."""
     sso = _sso(door)
     flow = sso.begin(challenge, port)
@@ -72,8 +72,8 @@ async def come_back(
     prompt: Word = "",
     hd: Word = "",
 ) -> Response:
-    """The provider sends the browser here. Begins its session, or shows the code for the command line that waits. What providers
-    add beside `state`, `code`, `error` and `iss` is taken and not read."""
+    """Takes the browser back from the provider. Begins its session, or shows the code for the command line that waits. Parameters
+    that providers add beside `state`, `code`, `error` and `iss` are ignored."""
     sso = _sso(door)
     flow = sso.opened(cookies.flow_of(request.scope), state)
     if flow is None or iss not in ("", sso.provider.issuer):
@@ -123,7 +123,7 @@ async def link(door: Door, name: UserName) -> Response:
 
 
 async def _session(door: PeopleDoor, who: Identity, label: str) -> tuple[str, SignedInView]:
-    """(the token, what is shown of it). Raises Refused."""
+    """(token of the session, its view). Raises Refused."""
     token = tokens.make()
     command = _command(door, who, tokens.hash_of(f"Bearer {token}"), label)
     async with door.secrets_change:
@@ -168,7 +168,7 @@ def _sso(door: PeopleDoor) -> Sso:
 
 
 def _callback(request: Request, door: PeopleDoor) -> str:
-    """The address that the provider knows. Raises DoorError."""
+    """Address to which the provider sends the browser back. Raises DoorError."""
     if door.settings.public_url:
         return door.settings.public_url.rstrip("/") + CALLBACK
     host = request.headers.get("host", "")

@@ -1,4 +1,4 @@
-"""Users and their tokens: who may act as whom, and for how long."""
+"""Users and their tokens, with the limits and the life of the tokens."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
 
 @router.delete("/users/{name}", response_model=Recorded)
 async def remove(door: Door, name: str) -> Response:
-    """Remove a user: the tokens are no longer valid; the experiments go on."""
+    """Removes a user: the tokens are no longer valid; the experiments go on."""
     user = door.state.users.get(name)
     response = await record(door, RemoveUser(**asked(door), name=name))
     if user is not None and user.password_id:
@@ -93,7 +93,7 @@ async def remove(door: Door, name: str) -> Response:
 
 @router.get("/users/{name}/tokens", response_model=list[TokenView])
 async def list_tokens(door: Door, name: UserName) -> Response:
-    """The oldest first. What a token is cannot be seen, as only its hash is kept."""
+    """Tokens of a user, the oldest first. Their values cannot be seen, as only hashes are kept."""
     if name != ADMIN and name not in door.state.users:
         raise not_found(f"user {name}")
     found = door.state.tokens_of(name)
@@ -117,7 +117,7 @@ async def create_token(door: Door, name: UserName, body: NewTokenBody) -> Respon
 
 @router.post("/users/{name}/tokens/{token_id}/rotate", response_model=NewTokenView, status_code=201)
 async def rotate(door: Door, name: UserName, token_id: TokenId) -> Response:
-    """A new token in place of one, which is worth nothing from then on."""
+    """Replaces a token by a new one; the old one is no longer valid."""
     known = next((token for token in door.state.tokens_of(name) if token.id == token_id), None)
     return await _create(door, name, known.label if known else "", _expires_us(door, None), token_id)
 

@@ -1,4 +1,4 @@
-"""Workspaces and their projects: who works together, and on what."""
+"""Workspaces and their projects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def workspaces(door: Door) -> Response:
 
 @router.post("/workspaces", response_model=WorkspaceView, status_code=201)
 async def create(door: Door, body: NewWorkspaceBody) -> Response:
-    """Makes a workspace, whose admin you are."""
+    """Makes a workspace; you become its admin."""
     command = CreateWorkspace(**asked(door), workspace=body.name, private=body.private, description=body.description)
     await door.carry_out(command)
     return answer(_view(door, body.name, 0), 201)
@@ -54,7 +54,7 @@ async def change(door: Door, workspace: WorkspaceName, body: WorkspaceSettings) 
 
 @router.get("/workspaces/{workspace}/projects", response_model=list[ProjectView])
 async def projects(door: Door, workspace: WorkspaceName) -> Response:
-    """Archived ones, too."""
+    """Projects of a workspace, including archived ones."""
     known = workspace_of(door.state.access, workspace).projects
     counts = (await door.views.experiment_counts(door.sight().hidden)).get(workspace, {})
     found = [

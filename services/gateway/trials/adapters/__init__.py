@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for trials."""
+"""Connections of the gateway to the outside, for trials."""

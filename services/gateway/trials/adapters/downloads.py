@@ -15,8 +15,8 @@ _BLOCK = tarfile.BLOCKSIZE
 
 Opened = tuple[Store, str]
 Read = Callable[[CheckpointFile], Iterator[bytes]]
-"""A recorded file's bytes; the files in the order of the record, each once. Raises OSError in the middle where they are not what
-was recorded."""
+"""Reader of a recorded file's bytes; called for the files in the order of the record, once each. Raises OSError in the middle if
+they differ from the record."""
 
 
 class DownloadRefused(RequestRefused):
@@ -26,8 +26,8 @@ class DownloadRefused(RequestRefused):
 
 
 def open_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> Read:
-    """`opened`: its trial's store, and its id. Raises DownloadRefused if what is stored is not what was recorded, as far as names
-    and sizes tell; StoreError where the store is away."""
+    """Reader of a checkpoint's files. `opened`: its trial's store, and its id. Raises DownloadRefused if the stored files are not
+    the recorded ones, as far as names and sizes tell; StoreError if the store is unreachable."""
     store, checkpoint_id = opened
     try:
         manifest = checkpoints.read_manifest(store, checkpoint_id)
@@ -59,7 +59,8 @@ def open_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> Read:
 
 
 def verify_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> list[str]:
-    """Reads every byte. What is wrong, in words; empty where all is as recorded. Raises StoreError where the store is away."""
+    """Faults of a checkpoint, in words, found by reading every byte; empty if all is as recorded. Raises StoreError if the store
+    is unreachable."""
     store, checkpoint_id = opened
     try:
         manifest = checkpoints.read_manifest(store, checkpoint_id)
@@ -75,7 +76,8 @@ def tar_size_bytes(files: Sequence[CheckpointFile]) -> int:
 
 
 def tar_stream(read: Read, files: Sequence[CheckpointFile]) -> Iterator[bytes]:
-    """Raises OSError in the middle, which cuts the connection, when a file's bytes are not what its recorded SHA-256 says."""
+    """Stream of the files as tar. Raises OSError in the middle, which cuts the connection, if a file's bytes do not match its
+    recorded SHA-256."""
     for file in files:
         yield _header(file)
         yield from read(file)

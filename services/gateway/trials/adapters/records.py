@@ -1,4 +1,4 @@
-"""Reads from the log what is on record of experiments and trials."""
+"""Reads the records of experiments and trials from the log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tenuto.services.gateway.trials.policies.results import Saved, Validation
 
 PAGE_EVENTS = 500
 PAGES_MAX = 200
-"""100,000 events of one experiment: what one request reads at most."""
+"""Most pages that one request reads: 100,000 events of one experiment."""
 RESULTS_BYTES_MAX = 64 << 20
-"""Of one trial's validations and checkpoints: those 100,000 events, where each has a dozen metrics."""
+"""Most bytes of one trial's validations and checkpoints: those 100,000 events, if each has a dozen metrics."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Records:
         return None
 
     async def time_limit_reached(self, experiment_id: int) -> Event | None:
-        """The event with which the experiment was canceled for its time. None: it was not."""
+        """Event with which the experiment was canceled for its time limit; None: it was not."""
         async for event in self._events([ExperimentTimeLimitReached.TYPE], stream=f"request/{experiment_id}"):
             return event
         return None
@@ -56,7 +56,7 @@ class Records:
         return None
 
     async def starts(self, trial_id: str) -> list[Start]:
-        """In the order of time."""
+        """Starts of the trial, in the order of time."""
         found: dict[str, Start] = {}
         async for event in self._events([EnvironmentRecorded.TYPE, DataRecorded.TYPE], stream=f"trial/{trial_id}"):
             data = event.data
@@ -119,7 +119,7 @@ class Records:
 
 
 def _results_of(events: Sequence[Event]) -> tuple[list[Validation], list[Saved]]:
-    """Decoded: half a second for ten thousand, so not on the event loop."""
+    """Decoded results: half a second for ten thousand, so not on the event loop."""
     validations: list[Validation] = []
     saved: list[Saved] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""Reads whole checkpoints for those who ask whether they are still what was recorded."""
+"""Reads whole checkpoints, to verify that they are still as recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import anyio
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Each may read hundreds of gigabytes for an hour. They have threads of their own: nobody's submission or download waits."""
+"""Most verifications at once; each may read hundreds of gigabytes for an hour. They have threads of their own, so that
+submissions and downloads need not wait."""
 
 
 class VerifierBusy(Exception):

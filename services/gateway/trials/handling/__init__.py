@@ -1,1 +1,1 @@
-"""What handlers of trials share, with each other and with those of other subjects."""
+"""Code that handlers of trials share, with each other and with those of other subjects."""

@@ -1,4 +1,4 @@
-"""What a list of experiments may be asked for."""
+"""Filters and order of a list of experiments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AfterBatches = Annotated[int, Query(ge=-1, le=2**62, description="Batches of the
 
 
 def onward_by_batches(request: Request, rows: Rows[Any], *, trial: bool) -> dict[str, str]:
-    """Headers of a page of metrics or validations. `trial`: it is of all trials."""
+    """Headers of a page of metrics or validations. `trial`: True: the page has those of all trials."""
     if not rows.more or (end := rows.end) is None:
         return {}
     if not trial:

@@ -19,18 +19,18 @@ class Measured:
     number: int
     length: int
     values: tuple[float, ...]
-    """By goal, as they were reported."""
+    """Values by goal, as they were reported."""
 
 
 def front(goals: Sequence[Goal], trials: Sequence[Measured]) -> list[Measured]:
-    """The Pareto front: who is dominated by nobody (Deb et al., IEEE TEC 6(2), 2002, section III-A: as good in all goals, better
-    in one). The best in the first goal come first. O(n log n + n * size of the front)."""
+    """The Pareto front: trials that no other one dominates (Deb et al., IEEE TEC 6(2), 2002, section III-A: as good in all goals,
+    better in one). The best in the first goal come first. O(n log n + n * size of the front)."""
 
     def scores(one: Measured) -> tuple[float, ...]:
         return tuple(value if goal.smaller_is_better else -value for goal, value in zip(goals, one.values, strict=True))
 
     kept: list[tuple[tuple[float, ...], Measured]] = []
-    # In this order nobody is dominated by one who comes later.
+    # In this order no trial is dominated by a later one.
     for key, one in sorted(((scores(one), one) for one in trials), key=lambda item: (item[0], item[1].number)):
         if not any(other != key and all(a <= b for a, b in zip(other, key, strict=True)) for other, _ in kept):
             kept.append((key, one))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 OWN_FILES = ("tenuto.json", "tenuto_metadata.json", "manifest.json")
-"""Files of a checkpoint that say whose it is: they differ for every trial."""
+"""Files of a checkpoint that name its owner: they differ for every trial."""
 WEIGHTS_SUFFIX = ".safetensors"
 
 
@@ -34,7 +34,7 @@ class MetricPair:
 
     @property
     def equal(self) -> bool:
-        """Bit for bit; NaN equals NaN."""
+        """True if the numbers are equal bit for bit; NaN equals NaN."""
         if self.a is None or self.b is None:
             return False
         return self.a == self.b or (math.isnan(self.a) and math.isnan(self.b))
@@ -72,7 +72,7 @@ def first_difference(pairs: Sequence[MetricPair]) -> int | None:
 
 
 def shown_pairs(pairs: Sequence[MetricPair], most: int) -> Sequence[MetricPair]:
-    """At most so many; where all do not fit, from the first validation that differs on, as it is what people look for."""
+    """Pairs, at most `most`; if not all fit, from the first validation that differs on, as people look for that."""
     if len(pairs) <= most:
         return pairs
     first = next((index for index, pair in enumerate(pairs) if not pair.equal), 0)
@@ -99,5 +99,5 @@ def weights_equal(pairs: Sequence[FilePair]) -> bool | None:
 
 
 def metrics_equal(pairs: Sequence[MetricPair]) -> bool | None:
-    """None: nothing to compare."""
+    """True if all compared metrics are equal. None: nothing to compare."""
     return all(pair.equal for pair in pairs) if pairs else None

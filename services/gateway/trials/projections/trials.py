@@ -1,4 +1,4 @@
-"""Folds what the search wants of each trial, and what the trial achieved."""
+"""Folds the search's decisions on each trial, and the trial's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds the unmanaged runs: their experiments and trials. What they log is data beside the log, and not folded."""
+"""Folds the unmanaged runs: their experiments and trials. Their logged values are data beside the log, and not folded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenuto.services.gateway.read_models.common import Connection, Handler, to_j
 from tenuto.services.gateway.rights.access import DEFAULT as WORKSPACE
 
 METHOD = "unmanaged"
-"""In place of a search's name."""
+"""Method of unmanaged runs, in place of a search's name."""
 
 
 async def _created(db: Connection, event: Event, data: unmanaged.UnmanagedExperimentCreated) -> None:

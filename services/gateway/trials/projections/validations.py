@@ -1,5 +1,5 @@
-"""Folds validations, of which a trial may report hundreds a second: those that follow each other in a few statements for all of
-them. One by one they cost four statements each, and the views of everybody fell behind a single trial without bound."""
+"""Folds validations, of which a trial may report hundreds a second: consecutive ones in a few statements for all of them. One by
+one they cost four statements each, and a single trial made all views fall behind without bound."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Added:
 
 
 async def validated(db: Connection, events: Sequence[Event]) -> None:
-    """In the order of the record; the first validation of a trial at a number of batches counts."""
+    """Adds validations in the order of the record; the first one of a trial at a number of batches counts."""
     if not (added := await _add(db, events)):
         return
     trials, searches = defaultdict(list), defaultdict(list)

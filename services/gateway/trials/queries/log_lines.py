@@ -9,24 +9,24 @@ from tenuto.services.gateway.read_models.rows import Fetching, Rows
 from tenuto.services.gateway.trials.views import LogLineView
 
 LINES_SEARCHED_MAX = 10_000
-"""Lines that one request looks at: some ten milliseconds, and some hundred where each line is as long as lines get."""
+"""Most lines that one request looks at: some ten milliseconds, and some hundred if each line is as long as lines get."""
 Level = Literal["debug", "info", "warning", "error", "critical"]
 _LEVELS = (("DEBUG",), ("INFO",), ("WARN", "WARNING"), ("ERROR",), ("CRITICAL", "FATAL"))
 _LEVEL_OF = r"substring(left(text, 100) FROM '\m(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\M')"
-"""Most programs write the level in capitals at the beginning of a line; of other lines none is known."""
+"""Level of a line, which most programs write in capitals at its beginning; other lines have none."""
 _LINE = "line, experiment_id || '-' || trial_number AS trial_id, allocation_id, rank, stream, time_us, text"
 _OF = "experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND line > $3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineSearch:
-    """None: any."""
+    """Conditions of a search for log lines; None: any."""
 
     text: str | None = None
     """A part of the line, in small or large letters."""
     rank: int | None = None
     level: Level | None = None
-    """At least this level; lines without a known one are left out."""
+    """Least level; lines without a known level are left out. None: all lines."""
 
     def __bool__(self) -> bool:
         return self != LineSearch()
@@ -47,7 +47,7 @@ class LogLines(Fetching):
         tail: bool = False,
         search: LineSearch | None = None,
     ) -> Rows[LogLineView]:
-        """In the order of arrival; with `tail` the last ones."""
+        """Lines in the order of arrival; with `tail` the last ones."""
         if search:
             return await self._found(experiment_id, trial_number, after, limit, tail, search)
         rows, more = await self._many(
@@ -67,7 +67,7 @@ class LogLines(Fetching):
     async def _found(
         self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool, search: LineSearch
     ) -> Rows[LogLineView]:
-        """Of LINES_SEARCHED_MAX lines; where there are more, `next` is the last of these."""
+        """Lines found among the next LINES_SEARCHED_MAX; if there are more, `next` is the last of these."""
         down, of = ("DESC" if tail else ""), (experiment_id, trial_number, after)
         rows = await self._rows(
             f"""SELECT {_LINE} FROM (SELECT * FROM trial_logs WHERE {_OF} ORDER BY line {down} LIMIT {LINES_SEARCHED_MAX}) looked

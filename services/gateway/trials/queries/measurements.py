@@ -11,7 +11,7 @@ from tenuto.services.gateway.trials.policies.pareto import Measured
 
 class Measurements(Fetching):
     async def recorded_validations(self, experiment_id: int) -> dict[int, list[tuple[int, int, float]]]:
-        """By trial: (batches, length, searcher metric) of its validations with a finite metric, in order."""
+        """Validations by trial: (batches, length, searcher metric) of those with a finite metric, in order."""
         rows = await self._rows(
             """SELECT trial_number, batches, length, metric FROM trial_validations
                WHERE experiment_id = $1 AND abs(metric) <= $2::float8 ORDER BY trial_number, batches""",

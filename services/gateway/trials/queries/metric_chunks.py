@@ -19,15 +19,15 @@ from tenuto.services.gateway.read_models.rows import Fetching, Rows
 from tenuto.services.gateway.trials.views import MetricPointView
 
 CHUNKS_AT_ONCE = 32
-"""Chunks read by one query: of the largest ones 64 MB."""
+"""Most chunks read by one query: 64 MB of the largest ones."""
 VALUES_AT_ONCE = 4_000_000
-"""Numbers of chunks that one query for curves reads at most, unless one trial alone has more."""
+"""Most numbers of chunks that one query for curves reads, unless one trial alone has more."""
 NUMBER_CHARACTERS = 20
-"""Characters of a number and its punctuation in JSON, about."""
+"""Usual number of characters of a number and its punctuation in JSON."""
 UNMANAGED_AT_ONCE = 10_000
-"""Steps of unmanaged runs read by one query."""
+"""Most steps of unmanaged runs read by one query."""
 CURVE_TRIALS_MAX = 1_000
-"""Trials of one answer with curves."""
+"""Most trials of one answer with curves."""
 
 _CHUNKS = f"""
 SELECT trial_number, last_batches, points, wide, names, steps, numbers FROM trial_metric_chunks
@@ -75,7 +75,7 @@ ORDER BY c.trial_number, c.first_batches"""
 
 @dataclass(frozen=True)
 class Seen:
-    """What an asker has: everything up to a write, in columns of this width from these batches on."""
+    """Part of the curves that a client has: everything up to a write, in columns of this width from these batches on."""
 
     write_number: int
     exponent: int
@@ -85,23 +85,23 @@ class Seen:
 @dataclass(frozen=True)
 class Picture:
     seen: Seen
-    """With the next question only later changes are answered."""
+    """Part that the client has after this answer; if the next question names it, only later changes are answered."""
     end: int
     """The columns end before these batches."""
     whole: bool
-    """False: the curves take the place of what the asker has from `since` on; those that are missing have not changed."""
+    """False: the curves replace those that the client has from `since` on; missing ones have not changed."""
     more_trials: bool
     names: tuple[str, ...]
-    """All metrics of these trials; only of a whole picture."""
+    """Names of all metrics of these trials; empty if the picture is not whole."""
     curves: tuple[tuple[int, str, int, Curve], ...]
-    """Trial number, metric, since, points."""
+    """(trial number, metric, since, points) of each curve."""
 
 
 class MetricChunks(Fetching):
     async def points(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
     ) -> Rows[MetricPointView]:
-        """`after`: trial number and batches of the last one of the page before."""
+        """Points of metrics, in order. `after`: trial number and batches of the last one of the page before."""
         found: list[dict[str, Any]] = []
         size_bytes = 0
         async for number, columns in self.columns(experiment_id, trial_number, after):
@@ -146,7 +146,7 @@ class MetricChunks(Fetching):
     async def _unmanaged(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], only: Collection[str] | None
     ) -> AsyncIterator[tuple[int, Columns]]:
-        """As `columns`, of the points that programs logged, which are kept as they came."""
+        """Same as `columns`, but of the points that programs logged, which are kept as they came."""
         while True:
             names = None if only is None else list(only)
             rows = await self._rows(_UNMANAGED, experiment_id, trial_number, *after, names)
@@ -166,7 +166,7 @@ class MetricChunks(Fetching):
         pixels: int,
         span: tuple[int | None, int | None],
     ) -> Picture:
-        """Always whole: there are no writes to go on from."""
+        """Picture of unmanaged runs; always whole, as there are no writes to go on from."""
         found: dict[int, list[Columns]] = {}
         async for number, columns in self.columns(experiment_id, None, (0, -1)):
             if trials is None or number in trials:
@@ -191,7 +191,7 @@ class MetricChunks(Fetching):
         return Picture(Seen(0, exponent, first), end, True, more_trials, names, tuple(curves))
 
     async def trial_count(self, experiment_id: int) -> int:
-        """Trials of one answer with curves of all that have metrics."""
+        """Number of trials in one answer with curves of all trials that have metrics."""
         query = f"""SELECT count(*) AS trials FROM (SELECT 1 FROM trials WHERE experiment_id = $1
             LIMIT {CURVE_TRIALS_MAX}) t"""
         [row] = await self._rows(query, experiment_id)
@@ -206,7 +206,7 @@ class MetricChunks(Fetching):
         span: tuple[int | None, int | None],
         seen: Seen | None,
     ) -> Picture:
-        """`trials`: None: all. `span`: first and last batches; None: as far as there are points."""
+        """Picture of curves. `trials`: None: all. `span`: first and last batches; None: as far as there are points."""
         if await self._is_unmanaged(experiment_id):
             return await self._unmanaged_picture(experiment_id, trials, metrics, pixels, span)
         asked = None if trials is None else list(trials)
@@ -257,7 +257,7 @@ def _at_once(wanted: Sequence[tuple[int, int, int]], metrics: int) -> list[list[
 def _curves(
     rows: Sequence[asyncpg.Record], metrics: Sequence[str], since: dict[int, int], exponent: int, end: int
 ) -> list[tuple[int, str, int, Curve]]:
-    """Without those that have no points."""
+    """Curves that have points."""
     parts: dict[tuple[int, str], list[Curve]] = {(trial, metric): [] for trial in since for metric in metrics}
     for row in rows:
         steps = None if row["summed"] else unpacked_steps(row["points"], row["steps"])

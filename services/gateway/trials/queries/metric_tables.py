@@ -1,8 +1,8 @@
-"""Metrics of an experiment by columns: what programs load into a data frame, in a tenth of the time that JSON takes.
+"""Metrics of an experiment by columns, for programs that load them into a data frame, in a tenth of the time that JSON takes.
 
-Training metrics are stored by columns. Of validations PostgreSQL collects each column of a page into one array, so that many
-rows cross the connection as a few dozen values and none of them is ever a Python object. The answer is a file of numpy's own
-format (.npy), which many tools read.
+Training metrics are stored by columns. Of validations PostgreSQL collects each column of a page into one array, so that many rows
+cross the connection as a few dozen values and none of them is ever a Python object. The answer is a file of numpy's own format
+(.npy), which many tools read.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks
 Kind = Literal["training", "validation"]
 ROWS_MAX = 250_000
 VALUES_MAX = 2_500_000
-"""Of one answer, 20 MB: with many metrics it has fewer rows."""
+"""Most values of one answer, 20 MB: with many metrics it has fewer rows."""
 METRICS_MAX = 500
-"""Of one answer: each is a column of the query."""
+"""Most metrics of one answer: each is a column of the query."""
 NAMED_ROWS = 100
-"""The first rows of a page are asked for their metrics; then the page itself says whether it has others."""
+"""Number of first rows whose metrics are looked up; the page itself then shows if other rows have further ones."""
 _ARRAY_HEADER_BYTES = 20
-"""Of an array in PostgreSQL's binary form with one dimension: dimensions, flags, type, length, lower bound, 4 bytes each."""
+"""Header of an array with one dimension in PostgreSQL's binary form: dimensions, flags, type, length, lower bound, 4 bytes
+each."""
 _FIXED = [("trial", "trial_number", "i4"), ("batches", "batches", "i8"), ("time_us", "time_us", "i8")]
 """Columns of each row beside its metrics: name, column of the table, and type."""
 
@@ -45,8 +46,8 @@ class MetricTables(MetricChunks):
     async def page(
         self, kind: Kind, experiment_id: int, trial: int | None, after: tuple[int, int], names: Sequence[str], limit: int
     ) -> Page:
-        """At most `limit` rows behind (trial number, batches), by these. `names`: which metrics; none: all that the page has. A
-        metric that a row lacks is NaN there. Raises TooManyMetrics."""
+        """Rows behind (trial number, batches), ordered by these, at most `limit`. `names`: metrics to read; empty: all that the
+        page has. A metric that a row lacks is NaN there. Raises TooManyMetrics."""
         if kind == "training":
             return await self._training(experiment_id, trial, after, names, limit)
         return await self._validations(experiment_id, trial, after, names, limit)
@@ -111,7 +112,7 @@ def _too_many() -> TooManyMetrics:
 
 
 def _npy_of(parts: Sequence[tuple[int, Columns]], names: Sequence[str], rows: int) -> bytes:
-    """One record per point."""
+    """Bytes of a .npy file with one record per point."""
     import numpy
 
     fixed = [(name, f"<{kind}") for name, _, kind in _FIXED]
@@ -129,7 +130,7 @@ def _npy_of(parts: Sequence[tuple[int, Columns]], names: Sequence[str], rows: in
 
 
 def _npy(types: Sequence[tuple[str, str]], columns: Sequence[bytes | None], rows: int) -> bytes:
-    """One record per row, little-endian."""
+    """Bytes of a .npy file with one record per row, little-endian."""
     import numpy
 
     table = numpy.empty(rows, [(name, f"<{kind}") for name, kind in types])

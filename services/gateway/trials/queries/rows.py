@@ -1,4 +1,4 @@
-"""Rows of trials as users see them: of an unmanaged run, part of it is in tables of its own."""
+"""Rows of trials as users see them; a part of those of unmanaged runs is in tables of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HYPERPARAMETERS = f"""CASE WHEN unmanaged THEN (SELECT coalesce(json_object_agg(
     FROM unmanaged_parameters r WHERE {_OF}) ELSE hyperparameters END AS hyperparameters"""
 BATCHES = f"""CASE WHEN unmanaged THEN (SELECT greatest(coalesce(max(step), 0), 0) FROM unmanaged_latest r WHERE {_OF})
     ELSE batches END AS batches"""
-"""Columns of `trials`: of an unmanaged run they are in tables of their own."""
+"""Columns of `trials` that unmanaged runs have in tables of their own."""
 
 
 def trial_view(row: dict[str, Any]) -> TrialView:
@@ -26,7 +26,7 @@ def trial_view(row: dict[str, Any]) -> TrialView:
 
 
 def value_of(text: str) -> Any:
-    """Value of a hyperparameter that a program wrote as text: a finite number, true or false where it reads as one (as JSON or as
+    """Value of a hyperparameter that a program wrote as text: a finite number, true or false if it reads as one (as JSON or
     Python writes it), else the text."""
     if text in ("True", "False"):
         return text == "True"

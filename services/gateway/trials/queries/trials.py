@@ -1,4 +1,4 @@
-"""Reads trials, their validations and checkpoints. Each method is one or two statements; what is not there is None or an empty
+"""Reads trials, their validations and checkpoints. Each method is one or two statements; a missing thing is None or an empty
 list."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, ba
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, granted_position AS reason, outcome, exit_code,
     error, granted_us, started_us, leaving_us, leaving_position AS leaving_reason, exited_us, released_us"""
 CheckpointPlace = tuple[int, int, int, int, str]
-"""Of the last checkpoint of a page: experiment, trial number, batches, when it was saved, and id."""
+"""Place of the last checkpoint of a page: experiment, trial number, batches, time of its saving in us, and id."""
 FIRST_CHECKPOINT: CheckpointPlace = (0, 0, -1, 0, "")
 
 
@@ -53,7 +53,7 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
     async def validations(
         self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
     ) -> Rows[ValidationView]:
-        """`after`: trial number and batches of the last one of the page before; the same below."""
+        """Validations in order. `after`: trial number and batches of the last one of the page before; the same below."""
         rows, more = await self._many(
             limit,
             f"""SELECT {_VALIDATION} FROM trial_validations
@@ -83,7 +83,8 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
         latest: bool = False, behind: CheckpointPlace = FIRST_CHECKPOINT, hidden: Hidden = frozenset(),
     ) -> Rows[CheckpointView]:  # fmt: skip
-        """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
+        """Checkpoints, one page. `deleted`: True: with deleted ones. `damaged`: True: only those that a run found damaged.
+        `latest`: True: only the last one of each trial."""
         distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
         rows = await self._told(
             f"""SELECT {distinct} {_CHECKPOINT} FROM trial_checkpoints
@@ -120,7 +121,7 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
         hidden: Hidden = frozenset(),
         trial_id: str | None = None,
     ) -> list[AllocationView]:
-        """The latest first. `behind`: when the last one of the page before was granted, and its id."""
+        """Allocations, the latest first. `behind`: time of the grant and id of the last one of the page before."""
         rows = await self._told(
             f"""SELECT {_ALLOCATION} FROM allocations
                 WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
@@ -138,6 +139,6 @@ class TrialQueries(LogLines, MetricChunks, Measurements, Places):
         return [AllocationView(**parsed(row, "slots")) for row in rows]
 
     async def configuration(self, experiment_id: int) -> dict[str, Any] | None:
-        """Of an experiment, as recorded."""
+        """Configuration of an experiment, as recorded; None if there is no such experiment."""
         rows = await self._rows("SELECT config FROM experiments WHERE experiment_id = $1", experiment_id)
         return None if not rows else dict(json.loads(rows[0]["config"]))

@@ -1,4 +1,4 @@
-"""Allocations: which slots trials were granted."""
+"""Allocations: slots that were granted to trials."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def allocations(
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
     cursor: Cursor = None,
 ) -> Response:
-    """The latest first."""
+    """Allocations, the latest first."""
     behind = None if cursor is None else read_cursor(cursor, (int, str))
     found = await door.views.allocations(live, experiment, limit, behind, door.sight().hidden, trial)
     full = len(found) == limit

@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, and its files."""
+"""Checkpoints and their files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from tenuto.services.gateway.trials.views import CheckpointDetail, CheckpointVer
 
 router = APIRouter(tags=["checkpoints"], route_class=StrictRoute)
 ORPHAN_SECONDS_MIN = 24 * 3600
-"""Far longer than any upload takes, and than a worker lives that does not know yet that it was given up."""
+"""Least age of unrecorded files that are removed: far longer than an upload takes, and than a worker lives that does not know yet
+that it was given up."""
 
 
 @router.get("/checkpoints", response_model=list[CheckpointView])
@@ -79,7 +80,8 @@ async def download(door: Door, checkpoint_id: str) -> Response:
 
 @router.post("/checkpoints/{checkpoint_id}/verify", response_model=CheckpointVerdict)
 async def verify(door: Door, checkpoint_id: str) -> Response:
-    """Reads every byte of it and compares with the recorded sizes and SHA-256: one checkpoint at a time of one user."""
+    """Reads every byte of the checkpoint and compares it with the recorded sizes and SHA-256: one checkpoint at a time per
+    user."""
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
         raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}")
@@ -102,7 +104,8 @@ async def collect_garbage(
     older_than_seconds: Annotated[int, Query(ge=0, le=10**9, description="Keep files younger than this.")] = ORPHAN_SECONDS_MIN,
     experiment: ExperimentFilter = None,
 ) -> Response:
-    """Removes what was stored but never recorded, and is not of a live allocation. The tracker does the same every hour."""
+    """Removes files that were stored but never recorded, and that belong to no live allocation. The tracker does the same every
+    hour."""
     used, _ = await experiments(door.log)
     if experiment is not None:
         if experiment not in used:

@@ -20,12 +20,12 @@ from tenuto.services.gateway.trials.views import CurvesView
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 METRICS_MAX = 20
-"""Metrics of one answer: more curves than that are no picture."""
+"""Most metrics of one answer: more curves than that are no picture."""
 POINTS_DEFAULT = 1_000
 POINTS_MAX = 4_000
-"""Pixels of the widest screens."""
+"""Most points: pixels of the widest screens."""
 PIXELS_MAX = 500_000
-"""Pixels of all curves of one answer: at most four times as many points, some 50 MB."""
+"""Most pixels of all curves of one answer: at most four times as many points, some 50 MB."""
 
 
 class CurvesQuery(BaseModel):
@@ -104,11 +104,12 @@ async def curves(
     door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], query: Annotated[CurvesQuery, Query()]
 ) -> Response:
     """Training metrics of several trials, thinned for a picture: the range is cut into columns of `width` batches, at least as
-    many as `points` asks for and about twice as many at most, and of each column there are the smallest and the largest value,
-    where they were measured; NaN only where there is nothing else. With few points in the range, all are there.
+    many as `points` asks for and at most about twice as many. Each column has the smallest and the largest value with the batches
+    of their measurement; NaN only if it has no other value. If the range has few points, all are included.
 
-    To follow, ask again with `cursor`: then each curve takes the place of what you have of it from `since` on, and those that are
-    missing have not changed; if `whole` is true, forget what you have."""
+    To follow, ask again with `cursor`: then each curve replaces the one that you have from `since` on, and missing ones have not
+    changed; if `whole` is true, forget those that you have.
+    """
     metrics, trials = query.wanted_metrics(), query.wanted_trials()
     if query.first is not None and query.last is not None and query.last < query.first:
         raise DoorError("invalid", f"last is {query.last}, before first, {query.first}.", "last")

@@ -1,4 +1,4 @@
-"""Stores of checkpoints, as the operator declared them: their names and places, never how they are entered."""
+"""Stores of checkpoints that the operator declared: their names and places, never their credentials."""
 
 from __future__ import annotations
 

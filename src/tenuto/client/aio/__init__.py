@@ -1,1 +1,1 @@
-"""The client for programs with an event loop. What is here is the source of `blocking`, too: see docs/blocking_client.py."""
+"""The client for programs with an event loop. It is also the source of `blocking`: see docs/blocking_client.py."""

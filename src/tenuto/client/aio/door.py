@@ -1,4 +1,4 @@
-"""Any route of the REST door, with retries of what may be sent again, and live events that go on where they broke."""
+"""Any route of the REST door, with retries of requests that may be sent again, and live events that resume where they broke."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ PAGE_EVENTS = 5_000
 
 
 class AsyncDoor:
-    """Raises ClientError, with the server's own sentence where there is one."""
+    """Door to a cluster. Raises ClientError, with the server's own sentence if there is one."""
 
     def __init__(
         self, target: Target, *, patience_seconds: float = waiting.PATIENCE_SECONDS, notice: Notice = lambda text: None
     ) -> None:
-        """`patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        """Door to the cluster at `target`. `patience_seconds`: longest time for which a request that may be sent again is tried
+        while the cluster is unreachable. `notice` is told when something that waits has lost the cluster, and when it is
+        reachable again."""
         self.target = target
         self._transport = AsyncTransport(target)
         self._patience_seconds, self._notice = patience_seconds, notice
@@ -46,11 +47,11 @@ class AsyncDoor:
         await self._transport.close()
 
     async def get(self, path: str, **query: Any) -> Any:
-        """`path` is below /api/v1, such as /status; the same for the methods that follow."""
+        """Answer of a route. `path` is below /api/v1, such as /status; the same for the methods that follow."""
         return json.loads((await self.fetch(path, **query))[0])
 
     async def post(self, path: str, body: Any = None, *, key: str = "", **query: Any) -> Any:
-        """`key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
+        """Answer of a route. `key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
         return await self._json(with_json("POST", path, body, query, key))
 
     async def patch(self, path: str, body: Any) -> Any:
@@ -63,7 +64,7 @@ class AsyncDoor:
         return await self._json(with_json("DELETE", path, None, {}))
 
     async def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
-        """An answer's body, and whether there is more behind it."""
+        """Body of an answer, and True if there is more behind it."""
         return (await self._send(Request("GET", path, query)))[:2]
 
     async def pages(self, path: str, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
@@ -77,7 +78,8 @@ class AsyncDoor:
             request = Request("GET", f"{path}?{page.onward}")
 
     async def wait_get(self, path: str) -> Any:
-        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
+        answered."""
         outage = Outage(self._notice)
         while True:
             try:
@@ -94,17 +96,17 @@ class AsyncDoor:
     async def submit(
         self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
     ) -> Any:
-        """`context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the submission can be sent
-        again where its answer was lost."""
+        """Submits a configuration. `context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the
+        submission can be sent again if its answer was lost."""
         key = messages.new_key() if key is None else key
         return await self._json(messages.submission(config, context, context_bytes, origin, key))
 
     def open(self, path: str) -> contextlib.AbstractAsyncContextManager[Response]:
-        """Use with `with`: the answer is read from the connection as it comes."""
+        """Opens an answer that is read from the connection as it comes. Use with `with`."""
         return self._transport.open(Request("GET", path))
 
     async def event_bodies(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> AsyncIterator[bytes]:
-        """Events as the gateway tells them, up to `upto` or the present head: `data` is byte for byte what was recorded."""
+        """Events as the gateway sends them, up to `upto` or the present head: `data` is byte for byte as recorded."""
         while True:
             body, full = await self.fetch("/events", after=after, limit=PAGE_EVENTS, upto=upto, experiment=experiment)
             page = messages.split_array(body)
@@ -119,8 +121,9 @@ class AsyncDoor:
     async def follow(
         self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None
     ) -> AsyncGenerator[tuple[dict[str, Any], bytes], None]:
-        """Events behind `after` as they come, for ever, each decoded and as the bytes that were told; a lost connection is made
-        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error after ten minutes of it."""
+        """Events behind `after` as they come, for ever, each decoded and as the bytes that were sent; a lost connection is made
+        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error that lasts for ten
+        minutes."""
         outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))

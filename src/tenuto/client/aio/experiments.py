@@ -1,4 +1,4 @@
-"""An experiment: what was submitted, its trials, its end."""
+"""An experiment: its submission, its trials, its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tenuto.client.waiting import Deadline
 TRIALS_PAGE = 1_000
 FIRST_TRIAL_SECONDS = 0.2
 SHOWN_SECONDS_MAX = 10.0
-"""What is recorded is shown within milliseconds; where the views are folded anew, its end is known from the event."""
+"""Longest wait for the views: they show a recorded end within milliseconds; while they are folded anew, the event alone tells the
+end."""
 SHOWN_POLL_SECONDS = 0.02
 
 
@@ -27,13 +28,13 @@ class AsyncExperiment:
     def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster said of it when it was asked last; of one that was just submitted, its id."""
+        """The experiment as the cluster last described it; only its id if it was just submitted."""
 
     def __repr__(self) -> str:
         return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the experiment for notebooks, as the cluster last described it."""
         data = self.data
         title = f"Experiment {self.id}: {data['name']}" if "name" in data else f"Experiment {self.id}"
         best = data.get("best_trial_id")
@@ -56,11 +57,11 @@ class AsyncExperiment:
         return int(self.data["id"])
 
     async def reload(self) -> None:
-        """Asks the cluster for what `data` holds."""
+        """Asks the cluster for `data` again."""
         self.data = await self._door.get(f"/experiments/{self.id}")
 
     async def state(self) -> str:
-        """As it is now: active, paused, canceling, completed, failed or canceled."""
+        """Present state: active, paused, canceling, completed, failed or canceled."""
         await self.reload()
         return str(self.data["state"])
 
@@ -71,7 +72,7 @@ class AsyncExperiment:
         return dict(self.data["config"])
 
     async def wait(self, *, timeout_seconds: float | None = None, check: bool = True) -> str:
-        """Returns its state once it has ended. Raises NotCompleted where it failed or was canceled (not with `check=False`), and
+        """Waits for its end; returns its state. Raises NotCompleted if it failed or was canceled (not with `check=False`), and
         TimedOut after `timeout_seconds`: then it goes on."""
         last: Event | None = None
         try:
@@ -83,7 +84,7 @@ class AsyncExperiment:
         assert last is not None, "what is followed to its end has one"
         state, error = ENDED[last.type], last.data.get("error")
         shown = Deadline(SHOWN_SECONDS_MAX)
-        while True:  # until whoever asks next is told so, too
+        while True:  # until later requests are told so, too
             self.data = await self._door.wait_get(f"/experiments/{self.id}")
             if self.data["ended_us"] is not None or shown.over:
                 break
@@ -107,7 +108,7 @@ class AsyncExperiment:
             await events.aclose()
 
     async def await_first_trial(self, *, timeout_seconds: float | None = None) -> AsyncTrial:
-        """Raises TimedOut, and NotCompleted where it ends without any."""
+        """Waits for its first trial. Raises TimedOut, and NotCompleted if it ends without any."""
         deadline = Deadline(timeout_seconds)
         while True:
             if found := items(await self._door.wait_get(f"/experiments/{self.id}/trials?limit=1")):
@@ -125,7 +126,7 @@ class AsyncExperiment:
         return AsyncTrial(self._door, await self._door.get(f"/trials/{self.id}-{number}"))
 
     async def best_trial(self) -> AsyncTrial:
-        """By the searcher's metric. Raises Refused where none was validated."""
+        """Trial with the best searcher's metric. Raises Refused if none was validated."""
         await self.reload()
         if (found := self.data["best_trial_id"]) is None:
             raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
@@ -149,12 +150,12 @@ class AsyncExperiment:
             yield line
 
     async def list_checkpoints(self) -> list[AsyncCheckpoint]:
-        """Those that are kept."""
+        """Checkpoints that are kept."""
         found = items(await self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [AsyncCheckpoint(self._door, data) for data in found]
 
     async def best_checkpoint(self) -> AsyncCheckpoint:
-        """The kept one with the best searcher metric. Raises Refused where there is none."""
+        """Kept checkpoint with the best searcher metric. Raises Refused if there is none."""
         await self.reload()
         if (found := self.data["best_checkpoint_id"]) is None:
             raise Refused(f"Experiment {self.id} has no checkpoint yet.")
@@ -180,11 +181,11 @@ class AsyncExperiment:
         await self._ask("kill")
 
     async def change(self, **settings: Any) -> None:
-        """priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
+        """Changes settings: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
         await self._door.patch(f"/experiments/{self.id}", settings)
 
     async def archive(self) -> None:
-        """Lists leave it out, once it has ended. Nothing of it is deleted."""
+        """Hides it from lists, once it has ended. Nothing of it is deleted."""
         await self._ask("archive")
 
     async def unarchive(self) -> None:
@@ -196,7 +197,7 @@ class AsyncExperiment:
         await self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
 
     async def undelete(self) -> None:
-        """Keeps it, where it is to be deleted and the grace time is not over."""
+        """Takes back its deletion, if the grace time is not over."""
         await self._ask("undelete")
 
     async def fork(self, overrides: Mapping[str, Any] | None = None) -> AsyncExperiment:
@@ -204,8 +205,8 @@ class AsyncExperiment:
         return await self._derive("fork", {"overrides": dict(overrides or {})})
 
     async def continue_(self, overrides: Mapping[str, Any] | None = None, *, trust: bool = False) -> AsyncExperiment:
-        """Goes on with it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: load what
-        another user's trials pickled."""
+        """Continues it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: True: load
+        checkpoints that another user's trials pickled."""
         return await self._derive("continue", {"overrides": dict(overrides or {}), "trust": trust})
 
     async def reproduce(self, trial_id: str | None = None, *, trust: bool = False) -> AsyncExperiment:
@@ -213,7 +214,8 @@ class AsyncExperiment:
         return await self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
 
     async def reproduction(self) -> dict[str, Any]:
-        """Of a reproduction: whether it came to the same metrics and weights (`equal`; None: not known yet), and what differs."""
+        """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
+        known yet); with the differences."""
         return dict(await self._door.get(f"/experiments/{self.id}/reproduction"))
 
     async def _trials(self) -> list[dict[str, Any]]:

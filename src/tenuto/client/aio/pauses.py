@@ -1,4 +1,4 @@
-"""Waits, and work that waits, beside an event loop that goes on."""
+"""Waits, and work that must not block the event loop."""
 
 from __future__ import annotations
 

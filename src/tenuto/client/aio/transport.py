@@ -1,4 +1,4 @@
-"""Sends requests with httpx, on the caller's event loop; as in the blocking one, each has a connection of its own."""
+"""Sends requests with httpx, on the caller's event loop; each has a connection of its own, as in the blocking transport."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tenuto.client.target import Address, Target
 from tenuto.client.waiting import Deadline
 
 LINE_BYTES_MAX = 64 << 20
-"""Of one message of a live stream; an event has a megabyte at most."""
+"""Longest message of a live stream; an event has a megabyte at most."""
 
 
 class Response:
     def __init__(self, raw: httpx.Response) -> None:
         self._raw = raw
         self.more = raw.headers.get(MORE_HEADER) == "true"
-        """There is more behind this answer."""
+        """True if there is more behind this answer."""
         self.onward = onward(raw.headers.get(LINK_HEADER))
 
     async def read(self) -> bytes:
@@ -34,7 +34,7 @@ class Response:
             yield chunk
 
     async def lines(self, deadline: Deadline) -> AsyncIterator[bytes]:
-        """Until the end, or the deadline. Raises TimeoutError where the deadline comes while nothing does."""
+        """Lines up to the end, or until the deadline. Raises TimeoutError if the deadline passes while no data comes."""
         rest = b""
         pieces = aiter(self._raw.aiter_bytes())
         while not deadline.over:
@@ -56,7 +56,7 @@ class AsyncTransport:
         host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
         self._base = f"{'https' if self._address.secure else 'http'}://{host}"
         self._base += (f":{self._address.port}" if self._address.port else "") + self._address.prefix
-        # As the blocking one: proxies of the environment are not asked, and nobody is followed elsewhere with the token.
+        # Same as the blocking one: proxies of the environment are ignored, and no redirect is followed with the token.
         self._http = httpx.AsyncClient(
             limits=httpx.Limits(max_keepalive_connections=0), trust_env=False, follow_redirects=False, timeout=None
         )

@@ -14,20 +14,20 @@ from tenuto.client.tables import Pages, Table
 
 Kind = Literal["training", "validation"]
 LINES_MAX = 10_000
-"""Of one answer."""
+"""Most lines of one answer."""
 
 
 class AsyncTrial:
     def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster said of it when it was asked last."""
+        """The trial as the cluster last described it."""
 
     def __repr__(self) -> str:
         return f"Trial({self.id!r}, {self.state})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the trial for notebooks, as the cluster last described it."""
         data = self.data
         rows = [
             ("state", self.state),
@@ -55,7 +55,7 @@ class AsyncTrial:
 
     @property
     def state(self) -> str:
-        """queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
+        """State: queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
         return str(self.data["state"])
 
     @property
@@ -91,19 +91,19 @@ class AsyncTrial:
             yield line
 
     async def list_checkpoints(self) -> list[AsyncCheckpoint]:
-        """Those that are kept, the earliest first."""
+        """Checkpoints that are kept, the earliest first."""
         query: dict[str, Any] = {"experiment": self.experiment_id, "trial": self.id}
         return [AsyncCheckpoint(self._door, data) for data in items(await self._door.get("/checkpoints", **query))]
 
     async def best_checkpoint(self) -> AsyncCheckpoint:
-        """The kept one with the best searcher metric. Raises Refused where none was validated."""
+        """Kept checkpoint with the best searcher metric. Raises Refused if none was validated."""
         found = best(await self.list_checkpoints(), smaller_is_better=await self._smaller_is_better())
         if found is None:
             raise Refused(f"Trial {self.id} has no checkpoint with a metric yet.")
         return found
 
     async def latest_checkpoint(self) -> AsyncCheckpoint:
-        """Raises Refused where it has none."""
+        """Its last checkpoint. Raises Refused if it has none."""
         found = await self.list_checkpoints()
         if not found:
             raise Refused(f"Trial {self.id} has no checkpoint yet.")

@@ -16,13 +16,13 @@ class Checkpoint:
     def __init__(self, door: Door, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster says of it."""
+        """The checkpoint as the cluster describes it."""
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.id!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML of the checkpoint for notebooks."""
         data = self.data
         rows = [
             ("trial", self.trial_id),
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @property
     def metric(self) -> float | None:
-        """The searcher's metric, validated at the same number of batches."""
+        """Value of the searcher's metric, validated at the same number of batches."""
         value = self.data["metric"]
         return None if value is None else float(value)
 
@@ -61,19 +61,18 @@ class Checkpoint:
         return int(self.data["size_bytes"])
 
     def download(self, path: str | Path | None = None) -> Path:
-        """Makes a directory with its files (default: ./checkpoint-ID). It is complete, or it is not there."""
+        """Makes a directory with its files (default: ./checkpoint-ID). The directory appears only when it is complete."""
         directory = Path(f"checkpoint-{self.id}" if path is None else path)
         return aside(lambda: files.download(self._door.target, self.id, directory))
 
     def load(self, model: int = 0) -> Mapping[str, Any]:
-        """The weights of its model (of the one with this number, where the trial has several), for `model.load_state_dict`:
-        tensors of torch on the CPU where a PyTorch trial wrote them and torch is installed, else arrays of numpy. Nothing is
-        unpickled."""
+        """Weights of its model (of the one with this number, if the trial has several), for `model.load_state_dict`: tensors of
+        torch on the CPU if a PyTorch trial wrote them and torch is installed, else arrays of numpy. Nothing is unpickled."""
         return aside(lambda: files.load(self._door.target, self.id, model))
 
 
 def best(checkpoints: list[Checkpoint], *, smaller_is_better: bool) -> Checkpoint | None:
-    """By the searcher's metric; the earlier of two that are alike. None: none was validated."""
+    """Checkpoint with the best searcher's metric; the earlier of two that are alike. None: none was validated."""
     sign = 1.0 if smaller_is_better else -1.0
     known = [(sign * item.metric, item) for item in checkpoints if item.metric is not None and item.metric == item.metric]
     return min(known, key=lambda pair: pair[0])[1] if known else None

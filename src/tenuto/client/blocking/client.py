@@ -35,11 +35,12 @@ class Client(Door):
         patience_seconds: float = waiting.PATIENCE_SECONDS,
         notice: Notice = lambda text: None,
     ) -> None:
-        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else the cluster on this machine, of
-        `data_dir`.
+        """Client of the cluster at `url`, else TENUTO_URL, with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else of the
+        cluster on this machine, of `data_dir`.
 
-        `patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        `patience_seconds`: longest time for which a request that may be sent again is tried while the cluster is unreachable.
+        `notice` is told when something that waits has lost the cluster, and when it is reachable again.
+        """
         target = url if isinstance(url, Target) else Target.find(data_dir, url, token)
         super().__init__(target, patience_seconds=patience_seconds, notice=notice)
 
@@ -49,21 +50,22 @@ class Client(Door):
     def create_experiment(
         self, config: Config, model_dir: str | Path | None = None, *, idempotency_key: str | None = None
     ) -> Experiment:
-        """Submits. `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the directory
-        with the model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again gives the
-        same experiment. Raises Refused, with all that is wrong with the configuration in `problems`."""
+        """Submits an experiment. `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the
+        directory with the model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again
+        gives the same experiment. Raises Refused, with all faults of the configuration in `problems`."""
         made = aside(lambda: prepare(config, model_dir))
         with made.context:
             answer = self.submit(made.config, made.context, made.context_bytes, made.origin, key=idempotency_key)
         return Experiment(self, answer)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        """Raises Refused where there is none."""
+        """Experiment of this id. Raises Refused if there is none."""
         return Experiment(self, self.get(f"/experiments/{experiment_id}"))
 
     def list_experiments(self, *, state: str | None = None, limit: int | None = None, **search: Any) -> list[Experiment]:
-        """The newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled. `search`: what
-        else `GET /experiments` takes, such as name, label, user, hyperparameter="lr<0.1", metric_below, sort and order."""
+        """Experiments, the newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled.
+        `search`: other parameters of `GET /experiments`, such as name, label, user, hyperparameter="lr<0.1", metric_below, sort
+        and order."""
         found: list[dict[str, Any]] = []
         page_limit = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit)
         for page in self.pages("/experiments", state=state, limit=page_limit, **search):
@@ -73,30 +75,30 @@ class Client(Door):
         return [Experiment(self, data) for data in found[:limit]]
 
     def get_trial(self, trial_id: str) -> Trial:
-        """Such as 3-7, the seventh of experiment 3. Raises Refused where there is none."""
+        """Trial of this id, such as 3-7, the seventh of experiment 3. Raises Refused if there is none."""
         return Trial(self, self.get(f"/trials/{trial_id}"))
 
     def get_checkpoint(self, checkpoint_id: str) -> Checkpoint:
-        """Raises Refused where there is none."""
+        """Checkpoint of this id. Raises Refused if there is none."""
         return Checkpoint(self, self.get(f"/checkpoints/{checkpoint_id}"))
 
     def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
-        """What differs between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
+        """Differences between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
         return dict(self.get("/diff", a=a, b=b))
 
     def queue(self, pool: str | None = None) -> dict[str, Any]:
-        """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+        """Experiments that hold slots of each pool or wait for some, in the order of the queue, each with the reason."""
         return dict(self.get("/jobs", pool=pool))
 
     def list_agents(self) -> list[dict[str, Any]]:
-        """The machines that offer slots."""
+        """Machines that offer slots."""
         return items(self.get("/agents"))
 
     def status(self) -> dict[str, Any]:
         return dict(self.get("/status"))
 
     def whoami(self) -> dict[str, Any]:
-        """Whose token this is, and when it ends."""
+        """User of this token, and the time at which it ends."""
         return dict(self.get("/user"))
 
     def events(
@@ -109,8 +111,8 @@ class Client(Door):
         timeout_seconds: float | None = None,
     ) -> Iterator[Event]:
         """Events behind a position, in order, as they come: for ever, or with `follow=False` those that are recorded by now. A
-        lost connection is made again. Note the `position` of what you have handled, and begin there next time: none is missed,
-        and none comes twice. `types`: only these. Raises TimedOut after `timeout_seconds`."""
+        lost connection is made again. Note the `position` of the last event that you have handled, and begin there next time:
+        none is missed, and none comes twice. `types`: only these. Raises TimedOut after `timeout_seconds`."""
         wanted = None if types is None else frozenset(types)
         if not follow:
             for body in self.event_bodies(after, experiment=experiment):

@@ -1,5 +1,5 @@
 # Made from aio/door.py by docs/blocking_client.py: change that one, then `make docs`.
-"""Any route of the REST door, with retries of what may be sent again, and live events that go on where they broke."""
+"""Any route of the REST door, with retries of requests that may be sent again, and live events that resume where they broke."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ PAGE_EVENTS = 5_000
 
 
 class Door:
-    """Raises ClientError, with the server's own sentence where there is one."""
+    """Door to a cluster. Raises ClientError, with the server's own sentence if there is one."""
 
     def __init__(
         self, target: Target, *, patience_seconds: float = waiting.PATIENCE_SECONDS, notice: Notice = lambda text: None
     ) -> None:
-        """`patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
-        when something that waits has lost the cluster, and when it is there again."""
+        """Door to the cluster at `target`. `patience_seconds`: longest time for which a request that may be sent again is tried
+        while the cluster is unreachable. `notice` is told when something that waits has lost the cluster, and when it is
+        reachable again."""
         self.target = target
         self._transport = Transport(target)
         self._patience_seconds, self._notice = patience_seconds, notice
@@ -47,11 +48,11 @@ class Door:
         self._transport.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """`path` is below /api/v1, such as /status; the same for the methods that follow."""
+        """Answer of a route. `path` is below /api/v1, such as /status; the same for the methods that follow."""
         return json.loads((self.fetch(path, **query))[0])
 
     def post(self, path: str, body: Any = None, *, key: str = "", **query: Any) -> Any:
-        """`key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
+        """Answer of a route. `key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
         return self._json(with_json("POST", path, body, query, key))
 
     def patch(self, path: str, body: Any) -> Any:
@@ -64,7 +65,7 @@ class Door:
         return self._json(with_json("DELETE", path, None, {}))
 
     def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
-        """An answer's body, and whether there is more behind it."""
+        """Body of an answer, and True if there is more behind it."""
         return (self._send(Request("GET", path, query)))[:2]
 
     def pages(self, path: str, **query: Any) -> Iterator[list[dict[str, Any]]]:
@@ -78,7 +79,8 @@ class Door:
             request = Request("GET", f"{path}?{page.onward}")
 
     def wait_get(self, path: str) -> Any:
-        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
+        answered."""
         outage = Outage(self._notice)
         while True:
             try:
@@ -95,17 +97,17 @@ class Door:
     def submit(
         self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
     ) -> Any:
-        """`context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the submission can be sent
-        again where its answer was lost."""
+        """Submits a configuration. `context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the
+        submission can be sent again if its answer was lost."""
         key = messages.new_key() if key is None else key
         return self._json(messages.submission(config, context, context_bytes, origin, key))
 
     def open(self, path: str) -> contextlib.AbstractContextManager[Response]:
-        """Use with `with`: the answer is read from the connection as it comes."""
+        """Opens an answer that is read from the connection as it comes. Use with `with`."""
         return self._transport.open(Request("GET", path))
 
     def event_bodies(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> Iterator[bytes]:
-        """Events as the gateway tells them, up to `upto` or the present head: `data` is byte for byte what was recorded."""
+        """Events as the gateway sends them, up to `upto` or the present head: `data` is byte for byte as recorded."""
         while True:
             body, full = self.fetch("/events", after=after, limit=PAGE_EVENTS, upto=upto, experiment=experiment)
             page = messages.split_array(body)
@@ -119,8 +121,9 @@ class Door:
     def follow(
         self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None
     ) -> Generator[tuple[dict[str, Any], bytes], None, None]:
-        """Events behind `after` as they come, for ever, each decoded and as the bytes that were told; a lost connection is made
-        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error after ten minutes of it."""
+        """Events behind `after` as they come, for ever, each decoded and as the bytes that were sent; a lost connection is made
+        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error that lasts for ten
+        minutes."""
         outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))

@@ -1,4 +1,4 @@
-"""As its namesake beside an event loop, without one."""
+"""Same as its namesake beside an event loop, without one."""
 
 from __future__ import annotations
 

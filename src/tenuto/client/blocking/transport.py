@@ -39,7 +39,7 @@ class Response:
             yield chunk
 
     def lines(self, deadline: Deadline) -> Iterator[bytes]:
-        """Until the end, or the deadline."""
+        """Lines up to the end, or until the deadline."""
         while not deadline.over:
             self._wire.settimeout(deadline.within(self._timeout_seconds))
             if not (line := self.raw.readline()):

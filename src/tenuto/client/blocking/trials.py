@@ -15,20 +15,20 @@ from tenuto.client.tables import Pages, Table
 
 Kind = Literal["training", "validation"]
 LINES_MAX = 10_000
-"""Of one answer."""
+"""Most lines of one answer."""
 
 
 class Trial:
     def __init__(self, door: Door, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
-        """All that the cluster said of it when it was asked last."""
+        """The trial as the cluster last described it."""
 
     def __repr__(self) -> str:
         return f"Trial({self.id!r}, {self.state})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the cluster said of it when it was asked last."""
+        """HTML of the trial for notebooks, as the cluster last described it."""
         data = self.data
         rows = [
             ("state", self.state),
@@ -56,7 +56,7 @@ class Trial:
 
     @property
     def state(self) -> str:
-        """queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
+        """State: queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
         return str(self.data["state"])
 
     @property
@@ -91,19 +91,19 @@ class Trial:
         yield from log_lines(self._door, f"/trials/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Those that are kept, the earliest first."""
+        """Checkpoints that are kept, the earliest first."""
         query: dict[str, Any] = {"experiment": self.experiment_id, "trial": self.id}
         return [Checkpoint(self._door, data) for data in items(self._door.get("/checkpoints", **query))]
 
     def best_checkpoint(self) -> Checkpoint:
-        """The kept one with the best searcher metric. Raises Refused where none was validated."""
+        """Kept checkpoint with the best searcher metric. Raises Refused if none was validated."""
         found = best(self.list_checkpoints(), smaller_is_better=self._smaller_is_better())
         if found is None:
             raise Refused(f"Trial {self.id} has no checkpoint with a metric yet.")
         return found
 
     def latest_checkpoint(self) -> Checkpoint:
-        """Raises Refused where it has none."""
+        """Its last checkpoint. Raises Refused if it has none."""
         found = self.list_checkpoints()
         if not found:
             raise Refused(f"Trial {self.id} has no checkpoint yet.")
