@@ -30,7 +30,7 @@ class Bracket:
     trials: int
     """Number of trials that start in it."""
     lengths: tuple[int, ...]
-    """Of its rungs, rising; the last is the full length."""
+    """Lengths of its rungs, rising; the last is the full length."""
 
 
 def rung_lengths(max_length: int, divisor: int, max_rungs: int, least: int | None = None) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ def told(config: ExperimentConfig, trials_max: int | None = None) -> str:
 
 
 def doubts(config: ExperimentConfig) -> list[str]:
-    """Sentences on rungs at which a comparison says little, or that compare nobody."""
+    """Warnings, as sentences, of rungs whose comparison says little or has no trials to compare."""
     searcher = config.searcher
     if not isinstance(searcher, COMPARING):
         return []
