@@ -31,7 +31,7 @@ class Logs:
 
 
 async def write_logs(pool: asyncpg.Pool, reports: Sequence[Logs]) -> None:
-    """In one transaction, in the order given."""
+    """Writes log lines in one transaction, in the order given."""
     rows = [
         (
             experiment_of(item.report.trial_id),
