@@ -88,7 +88,7 @@ class Doors:
 
 @dataclass(frozen=True)
 class Parts:
-    """What every door is made of."""
+    """Common parts that every door is made of."""
 
     settings: Settings
     log: EventLog
@@ -97,12 +97,13 @@ class Parts:
     clock: Clock
     loop: ServiceLoop[State]
     pool: asyncpg.Pool
-    """To the views."""
+    """Connections to the views."""
     projector: Projector
 
 
 def make_doors(parts: Parts, without: frozenset[str] = frozenset()) -> Doors:
-    """`without`: names of subjects that are left out, of those that no other needs. Raises TokenError, SettingsError."""
+    """Doors of the gateway. `without`: names of subjects that are left out, of those that no other needs. Raises TokenError,
+    SettingsError."""
     settings, loop, pool = parts.settings, parts.loop, parts.pool
     stores = stores_of(settings.shared_directory, settings.stores_file)
     views, upkeep = Views(pool), Upkeep(pool, parts.projector, TABLES)
@@ -229,7 +230,7 @@ def _mlflow(base: Door, pool: asyncpg.Pool) -> MlflowDoor:
 
 
 def _fingerprint(settings: Settings) -> str:
-    """Of the door's own certificate, if that is self-made. Raises SettingsError."""
+    """Fingerprint of the door's own certificate, if that is self-made; else empty. Raises SettingsError."""
     if bool(settings.rest_cert_file) != bool(settings.rest_key_file):
         raise SettingsError("TENUTO_REST_CERT_FILE and TENUTO_REST_KEY_FILE belong together: set both, or none.")
     try:

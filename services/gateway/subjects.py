@@ -28,7 +28,7 @@ SUBJECTS: Sequence[Subject] = (
     automations.SUBJECT,
     mlflow.SUBJECT,
 )
-"""In the order of the OpenAPI document."""
+"""All subjects, in the order of the OpenAPI document."""
 
 
 def permissions_of(subjects: Sequence[Subject]) -> Permissions:
