@@ -95,7 +95,7 @@ def _empty(rest: Any, pool: str) -> str:
 
 
 def _provisioning(rest: Any, pool: str) -> dict[str, Any] | None:
-    """Provisioning settings of the pool. None: it never had a provisioner, or the cluster does not answer."""
+    """Provisioning settings of the pool. None: it never had a provisioner, or the request failed."""
     try:
         found: dict[str, Any] = rest.get(f"/pools/{pool}/provisioning")["provisioning"]
     except ClientError:

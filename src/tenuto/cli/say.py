@@ -8,7 +8,7 @@ from typing import IO, Any
 from tenuto.schemas.text import is_control, visible_lines
 
 as_json_lines = False
-"""True: sentences on standard output are printed as JSON lines: `--json` of a command that prints no value of its own."""
+"""True: sentences on standard output are printed as JSON lines, for `--json` of a command that prints no value of its own."""
 
 
 def say(*parts: object, end: str = "\n", file: IO[str] | None = None, flush: bool = False) -> None:
