@@ -1,5 +1,5 @@
 """An anchor: position and hash of the log's last event at some time, signed. Anchors are also kept outside the database, where
-nobody who can change the log can change them."""
+a user who can change the log cannot change them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Assignment(Model):
     """Secret that the parts of a gang over several agents show each other. It is derived for the allocation each time the
     launcher sends assignments, so neither the record nor the launcher's state contains it."""
     mounts_allowed: tuple[AllowedMount, ...] | None = None
-    """What the agent's pool lets containers mount, within what the agent's operator allows. None: the pool says nothing."""
+    """Mounts that the agent's pool allows containers, within what the agent's operator allows. None: the pool has no rule."""
     known_environment: str = ""
     """Hash of the environment recorded at the trial's last start; empty at its first start."""
 

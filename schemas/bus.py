@@ -11,7 +11,7 @@ class BusState(Model):
 
     ok: bool
     message: str = ""
-    """What is wrong, and its consequences. Empty: nothing is wrong."""
+    """Fault of the bus and its consequences. Empty: there is none."""
 
 
 class LaneBacklog(Model):

@@ -12,7 +12,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.joining import SECRET_PATTERN, TOKEN_ID_PATTERN
 
 TOKEN_PREFIX = "tenuto-join-"
-"""By it people and secret scanners recognise a join token."""
+"""Prefix by which people and secret scanners recognise a join token."""
 TOKEN_CHARACTERS_MAX = 4_096
 
 
@@ -21,7 +21,7 @@ class BadJoinToken(ValueError):
 
 
 class JoinToken(Model):
-    """What one string carries to the machine that joins."""
+    """Contents of the string that a joining machine is given."""
 
     url: str = Field(pattern=r"^https?://[^\s]+$", max_length=2_048)
     """Address of the gateway."""

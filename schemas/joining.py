@@ -1,4 +1,4 @@
-"""What an agent and the gateway say to each other when a machine joins the cluster."""
+"""Messages between an agent and the gateway when a machine joins the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET_PATTERN = r"^[A-Za-z0-9_-]{43}$"
 class JoinBody(Model):
     token_id: str = Field(pattern=TOKEN_ID_PATTERN)
     secret: str = Field(pattern=SECRET_PATTERN)
-    """Of the join token."""
+    """Secret of the join token."""
     agent_id: str = Field(pattern=AGENT_NAME_PATTERN)
     """Name that the agent wants."""
     password: str = Field(pattern=SECRET_PATTERN)

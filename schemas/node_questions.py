@@ -26,11 +26,11 @@ class NodesQuestion(Model):
 
 class CheckFinding(Model):
     what: str
-    """What was checked, such as `partition gpu`."""
+    """Subject of the check, such as `partition gpu`."""
     problem: str = ""
-    """What is wrong and what to do, as a sentence. Empty: it is well."""
+    """Fault and remedy, as a sentence. Empty: there is none."""
     note: str = ""
-    """What is right for some and wrong for others, as a sentence. Empty: nothing."""
+    """Warning of a setting that is right for some clusters and wrong for others, as a sentence. Empty: none."""
 
 
 Hindrance = Literal["", "never", "limits", "workspace", "later"]
@@ -40,13 +40,13 @@ Empty: nothing hinders it."""
 
 
 class DemandStanding(Model):
-    """What comes for gangs that wait, and why nothing more does."""
+    """Nodes that come for gangs that wait, and the reason why no more do."""
 
     demand: CapacityDemand
     gangs_coming: int
     """Gangs with slots on nodes that come or are being requested."""
     hindrance: Hindrance = ""
-    """Of the other gangs."""
+    """Reason why the other gangs get no nodes."""
     retry_at_us: int | None = None
     """later: time at which the first of the types is asked for again."""
 

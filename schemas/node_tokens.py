@@ -1,4 +1,4 @@
-"""Question of the launcher, and the gateway's answer: a join token by which one node's agent, and nobody else, joins."""
+"""Question of the launcher, and the gateway's answer: a join token for the agent of one node, and for no other."""
 
 from __future__ import annotations
 

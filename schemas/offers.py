@@ -21,7 +21,7 @@ WORD_CHARACTERS_MAX = 300
 
 
 def unacceptable(offer: Offer) -> str:
-    """Why the launcher does not take this offer, as the rest of a sentence; empty if it does."""
+    """Reason why the launcher does not take this offer, as the rest of a sentence; empty if it does."""
     if not re.fullmatch(NAME_PATTERN, offer.pool):
         return "the pool's name must be of 1 to 63 letters, digits, - and _ (TENUTO_POOL)"
     if len(offer.slots) > AGENT_SLOTS_MAX:

@@ -50,7 +50,7 @@ class ConfigLayer(Model):
     workspace: str = ""
     """Workspace that it is of. Empty: the whole cluster."""
     version: int = Field(ge=1)
-    """How often it had been set by then."""
+    """Number of times it had been set by then."""
     digest: str
     """SHA-256 (hex) of what it said."""
     paths: tuple[str, ...] = ()
@@ -60,10 +60,10 @@ class ConfigLayer(Model):
 
 
 class Sent(Model):
-    """What became of a configuration between its sending and the record."""
+    """Origin of a configuration: the text that was sent, and the layers merged under it."""
 
     layers: tuple[ConfigLayer, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """What was merged under the configuration that was sent, the more specific first. `config` is the merged one."""
+    """Layers that were merged under the configuration that was sent, the most specific first. `config` is the merged one."""
     sent_hash: str = Field(default="", exclude_if=lambda value: not value)
     """SHA-256 (hex) of the configuration's text as it was sent. Empty: it was made from another experiment's."""
 
@@ -181,7 +181,7 @@ def hyperparameters_hash(hyperparameters: Mapping[str, Any]) -> str:
 
 
 class RecordedValidation(Model):
-    """What a trial of an earlier experiment reached, in that experiment."""
+    """A validation that a trial of an earlier experiment reached, in that experiment."""
 
     length: int
     """Length trained, in the unit of `searcher.max_length`."""

@@ -181,7 +181,7 @@ class WorkersExitedReport(Exit, PartReport):
     followed: bool = False
     """True: this part ended only because other parts of its gang ended."""
     cause: Cause | None
-    """As in WorkersExited. Always written: agents of an older version, which may join a newer cluster, do not know it."""
+    """Same as in WorkersExited. Always written: agents of an older version, which may join a newer cluster, do not know it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -257,7 +257,7 @@ class Committed(Model):
     resend: bool = False
     """True: the receiver saw a gap; the agent sends again from `sequence` + 1."""
     round: int = 0
-    """With `resend`: round of the reports behind the gap. Reports of a later round may be complete."""
+    """Round of the reports behind the gap, with `resend`. Reports of a later round may be complete."""
     stored: int | None = None
-    """In an answer: number of messages of the agent's lane that the stream held just before `sequence` was read. If it held
+    """Number of messages of the agent's lane, in an answer, that the stream held just before `sequence` was read. If it held
     none, every report that was sent and is not committed is lost. None: not known."""

@@ -13,7 +13,7 @@ tenuto.launcher.backlog              core NATS request to the launcher: whose re
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
 tenuto.context.<agent>               core NATS request from an agent to the gateway: a piece of a model directory
 
-Who may publish and hear which of them is in kernel/bus_permissions.py: a subject that is not there is nobody's.
+Rights to publish and subscribe are in kernel/bus_permissions.py: a subject that is missing there is closed to all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BUS_STATE = "tenuto.relay.bus"
 ANSWERS_ACROSS = "_R_.>"
 """Subjects at which the server itself has a question from the other account answered, each for one answer."""
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
-"""Subject of no lane, so that nobody receives its messages; the relay only checks that they are stored."""
+"""Subject of no lane, and without subscribers; the relay only checks that its messages are stored."""
 
 Lane = Literal["tracker", "launcher", "metrics", "logs"]
 """A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;

@@ -25,7 +25,7 @@ def cause_by_code(exit_code: object) -> str | None:
 
 
 def _exit_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 has the cause. In version 1 it was the exit code, whoever had chosen it."""
+    """Upcasts version 1, in which the exit code was the cause of the end, to version 2, which has `cause`."""
     return {**data, "cause": cause_by_code(data.get("exit_code"))}
 
 

@@ -1,4 +1,4 @@
-"""What would have happened to recorded trials under another policy of their pool, or with more slots: question and answer."""
+"""Question and answer: the course of recorded trials under another policy of their pool, or with more slots."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class UserFigures(Model):
 
 
 class Figures(Model):
-    """Of the trials that started in the pool."""
+    """Figures of the trials that started in the pool."""
 
     trials: int
     unfinished: int = 0
     """Trials that did not end: a simulation stops when nothing more can happen."""
     wait_mean_seconds: float
-    """From the moment when the search asked for a trial to its first grant; so, too, below."""
+    """Mean time from the search's request of a trial to its first grant; the other waits are measured alike."""
     wait_p95_seconds: float
     wait_longest_seconds: float
     used: float
@@ -49,7 +49,7 @@ class Figures(Model):
     preemptions: int
     resizes: int
     took_seconds: float
-    """From the first arrival to the last end."""
+    """Time from the first arrival to the last end."""
     users: tuple[UserFigures, ...]
     """The first by name."""
 

@@ -13,7 +13,7 @@ from tenuto.schemas.record import VALIDATIONS_KEPT_MAX, RecordedValidation, Tria
 
 NAME_CHARACTERS_MAX = 256
 SEARCHER_FIELDS_KEPT = ("metric", "smaller_is_better", "max_length", "constraints", "source_checkpoint")
-"""When an override names another search method, the rest of the old one's settings goes."""
+"""Fields of `searcher` that are kept when an override names another search method; its other settings are dropped."""
 CONTINUED_FIELDS = (
     "name", "description", "labels", "searcher.max_length", "searcher.max_trials", "searcher.max_concurrent_trials", "resources",
     "max_restarts", "checkpoint_policy", "min_checkpoint_period", "min_validation_period", "log_period",
@@ -186,15 +186,15 @@ def _goes_on(before: Mapping[str, Any], after: Any) -> bool:
 
 
 def with_validations(source: TrialSource, found: Sequence[tuple[int, int, float]]) -> TrialSource:
-    """With what the trial had reached by its checkpoint. `found`: (batches, length, metric) of its validations, in order."""
+    """Copy of the source with the trial's validations up to its checkpoint. `found`: (batches, length, metric), in order."""
     reached = {length: metric for batches, length, metric in reversed(found) if batches <= source.batches}
     kept = tuple(RecordedValidation(length=length, metric=reached[length]) for length in thinned(sorted(reached)))
     return source.model_copy(update={"validations": kept})
 
 
 def thinned(lengths: Sequence[int]) -> list[int]:
-    """At most VALIDATIONS_KEPT_MAX of rising lengths, the first and the last among them. Rungs are a factor apart, so of many the
-    ones kept are about a factor apart, too."""
+    """Selection of at most VALIDATIONS_KEPT_MAX of rising lengths, the first and the last among them. Rungs are a factor apart,
+    so the selected lengths are about a factor apart, too."""
     if len(lengths) <= VALIDATIONS_KEPT_MAX:
         return list(lengths)
     low, high = max(1, lengths[0]), lengths[-1]

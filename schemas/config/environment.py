@@ -92,8 +92,8 @@ class Environment(Model):
     needs Python 3.11 or newer and the framework; Tenuto's own packages come from the agent. None: the agent's own Python
     environment."""
     pull: Literal["missing", "always", "never"] = Field(default="missing", exclude_if=lambda value: value == "missing")
-    """When an agent asks the registry for the image. missing: if the node does not have it. always: at each start. never: the
-    node must have it."""
+    """Starts at which an agent asks the registry for the image. missing: if the node does not have it. always: each time.
+    never: the node must have it."""
     registry_auth: Annotated[SecretReference, BeforeValidator(_secret_name)] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )

@@ -38,9 +38,9 @@ class Optimizations(Model):
     mixed_precision: Literal["bf16", "fp16"] | None = None
     """Run training and evaluation under torch.autocast with this type; fp16 also scales the losses. None: full precision."""
     clip_grad_norm: float | None = Field(default=None, gt=0)
-    """Before each step, scale an optimizer's gradients down to this 2-norm. None: not at all."""
+    """Largest 2-norm of an optimizer's gradients; larger ones are scaled down to it before each step. None: no limit."""
     clip_grad_value: float | None = Field(default=None, gt=0)
-    """Before each step, cut each element of the gradients to plus or minus this. None: not at all."""
+    """Largest absolute value of a gradient's element; larger ones are clipped to it before each step. None: no limit."""
 
 
 class Distributed(Model):
@@ -61,12 +61,12 @@ class Distributed(Model):
     """Batch size of a PyTorch trial. keep: the DataLoader's batch is that of the whole trial, on any number of slots. scale:
     it is the batch of one slot, so a step on N slots trains N of them."""
     micro_batches: bool = Field(default=True, exclude_if=lambda value: value)
-    """With `keep` and elastic slots. True: a slot never holds more records at once than it does with the most slots; a larger
-    share is trained in parts, whose gradients are summed. False: the whole share at once."""
+    """Splitting of a slot's share of the batch, with `keep` and elastic slots. True: a slot never holds more records at once than
+    it does with the most slots; a larger share is trained in parts, and the gradients summed. False: all at once."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = Field(default="none", exclude_if=lambda value: value == "none")
-    """With `scale`: factor of the optimizers' learning rate. linear: the number of slots. sqrt: its square root."""
+    """Factor of the optimizers' learning rate, with `scale`. linear: the number of slots. sqrt: its square root."""
     learning_rate_warmup: Length | None = Field(default=None, exclude_if=lambda value: value is None)
-    """With `learning_rate_scaling`: length over which the factor rises evenly when it grows. None: it rises at once."""
+    """Length over which a growing factor of `learning_rate_scaling` rises evenly. None: it rises at once."""
     sync_batch_norm: bool = Field(default=False, exclude_if=lambda value: not value)
     """Batch normalization of a PyTorch trial. True: statistics are taken over the records of all slots. False: over those of
     one slot."""

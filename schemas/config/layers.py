@@ -24,7 +24,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Layer:
-    """What stands under a configuration."""
+    """Values that apply where a configuration says nothing: a template, or the defaults of a workspace or the cluster."""
 
     kind: LayerKind
     name: str
@@ -35,7 +35,7 @@ class Layer:
 
 
 def named(layer: Layer | ConfigLayer) -> str:
-    """In words."""
+    """Name of the layer for users, such as `template vision of workspace lab (version 3)`."""
     what = f"template {layer.name}" if layer.kind == "template" else "the defaults"
     where = f" of workspace {layer.workspace}" if layer.workspace else ""
     return f"{what}{where} (version {layer.version})"
@@ -85,7 +85,7 @@ def _has(document: Any, path: Path) -> bool:
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """As JSON, alike for equal documents. Raises ValueError or TypeError where it holds what JSON has not."""
+    """Canonical JSON, the same for equal documents. Raises ValueError or TypeError if a value does not exist in JSON."""
     return json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 

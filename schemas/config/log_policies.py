@@ -35,7 +35,7 @@ class PatternError(ValueError):
 def matcher(pattern: str) -> Any:
     """Compiled pattern, whose `search(text)` looks anywhere in a line. `.*` at the ends changes no result and is removed.
     Raises PatternError."""
-    import re2  # for those who match and check patterns; whoever reads a configuration does without
+    import re2  # here, as only matching and checking of patterns need it; reading a configuration does not
 
     trimmed = _trimmed(pattern)
     if not trimmed:

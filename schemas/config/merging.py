@@ -33,10 +33,10 @@ from tenuto.schemas.text import unacceptable
 BYTES_MAX = 64 * 1024
 """Size limit of a template as JSON: a quarter of a configuration's."""
 PATHS_CHARACTERS_MAX = 32 * 1024
-"""Of the values that one layer gave, in the record of an experiment: with long names they could be a hundred times longer than
-the template itself."""
+"""Most characters of the listed paths that one layer gave, in the record of an experiment: with long names they could be a
+hundred times longer than the template itself."""
 VALUES_MAX = 5_000
-"""Values that are told with their source: of a configuration that people read they are some hundred."""
+"""Most values that are listed with their source: a configuration written by hand has a few hundred."""
 NEVER_RIGHT = ("checkpoint_storage", "environment.variables", "environment.secrets", "environment.registry_auth")
 """Groups in which nothing that is wrong is mended by more values: an address or a key of a store must not be kept, either."""
 _INDEX = re.compile(r"\[.*$")
@@ -49,7 +49,7 @@ class Resolved:
     """Each value that was given -> 0 for the configuration, n for the n-th layer."""
 
     def paths_of(self, source: int) -> list[str]:
-        """As many as are recorded."""
+        """Paths that the source gave, up to PATHS_CHARACTERS_MAX characters in all."""
         found, characters = list[str](), 0
         for path, giver in self.given.items():
             if giver == source and (characters := characters + len(dotted(path))) <= PATHS_CHARACTERS_MAX:
@@ -97,7 +97,7 @@ def _traced(problem: Problem, given: Mapping[Path, int], layers: Sequence[Layer]
 
 
 def _touches(path: str, where: str) -> bool:
-    """Whether one is the other, or is below it."""
+    """True if the paths are equal, or one is below the other."""
     return path == where or path.startswith(f"{where}.") or where.startswith(f"{path}.")
 
 
@@ -127,6 +127,6 @@ def check_part(document: Any) -> dict[str, Any]:
 
 
 def _is_own(problem: Problem, own: Sequence[str]) -> bool:
-    """Whether the part itself is wrong. What is missing, or does not fit together, the rest may mend."""
+    """True if the part itself is wrong. A field that is missing, or does not fit another one, the other parts may mend."""
     where = _INDEX.sub("", problem.path)
     return where in NEVER_RIGHT or any(where == path or where.startswith(f"{path}.") for path in own)

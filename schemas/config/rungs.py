@@ -67,7 +67,7 @@ def told(config: ExperimentConfig, trials_max: int | None = None) -> str:
 
 
 def doubts(config: ExperimentConfig) -> list[str]:
-    """Sentences on rungs at which a comparison says little, or that compare nobody."""
+    """Warnings, as sentences, of rungs whose comparison says little or has no trials to compare."""
     searcher = config.searcher
     if not searcher.COMPARES_AT_RUNGS:
         return []

@@ -31,12 +31,12 @@ class CheckpointStorage(Model):
     """Name of a store that the operator declared with `tenuto store create`; `tenuto store ls` lists them. shared: the
     cluster's own directory."""
     save_experiment_best: int = Field(default=0, ge=0, le=10_000)
-    """With checkpoint_policy best: number of checkpoints kept for the experiment, those with its best validations."""
+    """Number of checkpoints kept for the experiment, those with its best validations, with checkpoint_policy best."""
     save_trial_best: int = Field(default=1, ge=0, le=10_000)
-    """With checkpoint_policy best: number of best checkpoints kept for each trial."""
+    """Number of best checkpoints kept for each trial, with checkpoint_policy best."""
     save_trial_latest: int = Field(default=1, ge=0, le=10_000)
-    """With checkpoint_policy best: number of latest checkpoints kept for each trial. While a trial may go on, its latest one
-    is always kept."""
+    """Number of latest checkpoints kept for each trial, with checkpoint_policy best. While a trial may go on, its latest one is
+    always kept."""
     on_failure: Literal["continue", "retry"] = "continue"
     """Action if a checkpoint cannot be stored. continue: training goes on without it after three tries. retry: training waits
     until it is stored."""

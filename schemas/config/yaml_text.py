@@ -16,7 +16,7 @@ import yaml
 CONFIG_BYTES_MAX = 256 * 1024
 """Size limit of a configuration file. Configurations are written by hand; a larger file is something else."""
 DIFFERENCES_MAX = 20
-"""Most differences that are told of one text: nobody reads more."""
+"""Most differences reported for one text: users read no more."""
 _PREFIX = "tag:yaml.org,2002:"
 NULL, BOOL, INT, FLOAT, STR, MERGE = (f"{_PREFIX}{name}" for name in ("null", "bool", "int", "float", "str", "merge"))
 _CORE: tuple[tuple[str, re.Pattern[str], str], ...] = (
@@ -30,7 +30,7 @@ _CORE: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (MERGE, re.compile(r"^<<$"), "<"),
 )
-"""What plain text stands for: tag, pattern, characters that it may begin with. The first that matches counts."""
+"""Types of plain scalars: tag, pattern, possible first characters. The first match counts."""
 _NOT_CORE = tuple(f"{_PREFIX}{name}" for name in ("binary", "timestamp", "omap", "pairs", "set"))
 """Types of YAML 1.1 that no JSON has, so no record."""
 Resolvers = dict[str | None, list[tuple[str, re.Pattern[str]]]]
@@ -116,7 +116,7 @@ class _Dumper(yaml.SafeDumper):
     }
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Nobody wants to read `&id001`."""
+        """Always true: aliases such as `&id001` are hard to read, so repeated values are written out."""
         return True
 
 
@@ -127,7 +127,7 @@ def dump_yaml(document: Any, *, width: int | None = None) -> str:
 
 
 def plain_value(text: str) -> Any:
-    """What a plain scalar stands for: `64`, `1e-3`, `true` and `.inf` are what they look like, all else is text, unchanged."""
+    """Value of a plain scalar: `64`, `1e-3`, `true` and `.inf` have the type that they look like; all else is text, unchanged."""
     stripped = text.strip()
     tag = next((tag for tag, pattern in _RESOLVERS.get(stripped[:1], ()) if pattern.match(stripped)), STR)
     return text if tag in (STR, MERGE) else CoreLoader(stripped).get_single_data()
@@ -138,12 +138,12 @@ class Difference:
     """A plain value that YAML 1.1, and so PyYAML, reads otherwise."""
 
     line: int
-    """Counted from 1."""
+    """Line number, from 1."""
     written: str
     read: Any
-    """What it is here."""
+    """Value in YAML 1.2, as Tenuto reads it."""
     elsewhere: str
-    """What YAML 1.1 takes it for, in a word or two."""
+    """Kind of value that YAML 1.1 reads, in a word or two."""
 
     def __str__(self) -> str:
         what = "text" if isinstance(self.read, str) else f"the number {self.read}"
@@ -161,8 +161,8 @@ _ELSEWHERE = {
 
 
 def differences(text: str | bytes) -> list[Difference]:
-    """Where the text means something else in YAML 1.1. None in text that is no YAML, or longer than a configuration may be: its
-    reader says so."""
+    """Values that YAML 1.1 reads differently. Empty for text that is not YAML, or longer than a configuration may be: its reader
+    reports that."""
     if len(text) > CONFIG_BYTES_MAX:
         return []
     try:

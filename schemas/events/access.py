@@ -39,12 +39,12 @@ class RoleCreated(RoleSettings, RoleRequest):
 
 @event("RoleChanged")
 class RoleChanged(RoleSettings, RoleRequest):
-    """From now on, whoever has the role may do this, and no more."""
+    """The permissions of a role changed; its holders have exactly these from now on."""
 
 
 @event("RoleRemoved")
 class RoleRemoved(RoleRequest):
-    """Nobody has the role any more."""
+    """A role was removed; its holders no longer have it."""
 
 
 class Holding(Model):
@@ -109,7 +109,7 @@ class WorkspaceSettings(Model):
 
 @event("WorkspaceCreated")
 class WorkspaceCreated(ClusterRequest):
-    """A workspace that somebody made. One that an experiment names first begins with that experiment, without this event."""
+    """A workspace was created by a user. One that an experiment names first begins with that experiment, without this event."""
 
     workspace: WorkspaceName
     private: bool = False
@@ -135,7 +135,7 @@ class WorkspaceStorageNoted(ClusterRequest):
 
 @event("ProjectCreated")
 class ProjectCreated(ClusterRequest):
-    """A project that somebody made. One that an experiment names first begins with that experiment, without this event."""
+    """A project was created by a user. One that an experiment names first begins with that experiment, without this event."""
 
     workspace: WorkspaceName
     project: WorkspaceName

@@ -23,8 +23,8 @@ NOTICE_CHARACTERS_MAX = 200
 TIME_US_MAX = 253_402_300_799_000_000
 """Latest time that an agent may name: the end of the year 9999, the last that is shown as a date."""
 Leaving = Literal["", "soon", "now"]
-"""How near an agent's end is. soon: what runs on it goes on, and nothing new begins there. now: what runs saves a checkpoint and
-goes on elsewhere. Empty: it is not near."""
+"""Nearness of an agent's end. soon: its allocations go on, and no new ones begin there. now: they save a checkpoint and go on
+elsewhere. Empty: it is not near."""
 
 
 class Slot(Model):
@@ -58,9 +58,9 @@ class Offer(Model):
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
     """Most trials without slots that the agent runs at once."""
     runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
-    """How the agent can run workers: process, docker. A trial that names an image needs docker."""
+    """Ways in which the agent can run workers: process, docker. A trial that names an image needs docker."""
     unlimited: str = Field(default="", max_length=UNLIMITED_CHARACTERS_MAX, exclude_if=lambda value: not value)
-    """Why the agent's runs are without some of the limits that its operator set; empty: they have them, or none are set."""
+    """Reason why runs on the agent lack some limits that its operator set; empty: they have them, or none are set."""
     leaving: Leaving = Field(default="", exclude_if=lambda value: not value)
     leaves_at_us: int | None = Field(default=None, ge=0, le=TIME_US_MAX, exclude_if=lambda value: value is None)
     """Time at which the agent has to be gone, such as the end of its Slurm job. None: it has none, or it is not known."""

@@ -36,7 +36,7 @@ class ExperimentRuleActed(Request):
 
 @event("WorkspaceRulesChanged")
 class WorkspaceRulesChanged(ClusterRequest):
-    """From now on, these are the rules of the workspace, for all its experiments that have not ended; none has acted yet."""
+    """The rules of a workspace changed, for all its experiments that have not ended; none of the new rules has acted yet."""
 
     workspace: str = Field(pattern=NAME_PATTERN)
     rules: tuple[AutomationRule, ...] = Field(max_length=RULES_MAX)

@@ -1,4 +1,4 @@
-"""How machines join the cluster as agents. Owner: gateway. Stream: request/cluster."""
+"""Events of machines that join the cluster as agents. Owner: gateway. Stream: request/cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 
 @event("JoinTokenCreated")
 class JoinTokenCreated(ClusterRequest):
-    """Whoever shows the token may join machines to a pool as agents."""
+    """A join token was created; its bearer may join machines to a pool as agents."""
 
     token_id: str = Field(pattern=TOKEN_ID_PATTERN)
     secret_hash: str = Field(pattern=SHA256_PATTERN)

@@ -12,8 +12,8 @@ from pydantic import Field
 from tenuto.schemas.events.registry import EventData, Reason, event
 
 NodeFailure = Literal["capacity", "quota", "refused", "not_joined", "lost"]
-"""capacity: the provider has none now. quota: it gives us no more. refused: it takes no such request, or the node broke while it
-started. not_joined: the node ran, and no agent came. lost: it is gone though nobody gave it back."""
+"""capacity: the provider has none now. quota: the account's quota is used up. refused: the provider rejected the request, or the
+node broke while it started. not_joined: the node ran, but no agent joined. lost: the node disappeared and was not released."""
 
 
 class Node(EventData):

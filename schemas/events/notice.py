@@ -25,22 +25,22 @@ NUMBERS_MAX = 1_000
 
 @event("WebhookCreated")
 class WebhookCreated(ClusterRequest):
-    """From now on notices are sent there. Where exactly, and with which secrets, is not part of the record."""
+    """A webhook was created and receives notices from now on. Its exact address and its secrets are not part of the record."""
 
     name: str = Field(pattern=WEBHOOK_NAME_PATTERN)
     owner: str
-    """Who made it; who may change it, beside admins."""
+    """User who made the webhook, and who may change it, besides admins."""
     kind: TargetKind
     place: str = Field(max_length=256)
-    """What may be shown of the target: scheme and host, or a channel."""
+    """Part of the target's address that may be shown: scheme and host, or a channel."""
     sealed_id: str
-    """Under which id its addresses and secrets are kept, encrypted and outside the record."""
+    """Id under which its addresses and secrets are kept, encrypted and outside the record."""
     triggers: tuple[Trigger, ...] = Field(min_length=1, max_length=TRIGGERS_MAX)
     filters: Filters = Filters()
     group_seconds: float = Field(default=0.0, ge=0, le=GROUP_SECONDS_MAX)
-    """What is triggered within so long goes into one message. 0: each notice is a message."""
+    """Seconds during which triggered notices are collected into one message. 0: each notice is a message."""
     recoveries: bool = False
-    """A notice follows when what there was a notice about is well again."""
+    """True: a notice also follows when the state that it was about is well again."""
 
 
 @event("WebhookSecretChanged")
@@ -49,13 +49,13 @@ class WebhookSecretChanged(ClusterRequest):
 
     name: str
     sealed_id: str
-    """As of WebhookCreated, in its place."""
+    """Id that replaces the `sealed_id` of WebhookCreated."""
     old_until_us: int
 
 
 @event("WebhookChanged")
 class WebhookChanged(ClusterRequest):
-    """From now on it works with these. None: as before."""
+    """Settings of a webhook changed. None: unchanged."""
 
     name: str
     triggers: tuple[Trigger, ...] | None = Field(
@@ -71,7 +71,7 @@ class WebhookChanged(ClusterRequest):
 
 @event("WebhookRemoved")
 class WebhookRemoved(ClusterRequest):
-    """What waited to be sent there is given up."""
+    """A webhook was removed; its pending notices are dropped."""
 
     name: str
 
@@ -93,7 +93,7 @@ class WebhookTriggered(NoticeData):
     number: int = Field(ge=1)
     """Sequence number of this notice among those of its webhook."""
     event_type: str = ""
-    """Of the event that it is about. `wait`: it is about a trial that waits, which is no event. Empty: a test."""
+    """Type of the event that the notice is about. `wait`: a trial that waits, which is no event. Empty: a test."""
     experiment_id: int | None = None
     trial_id: str | None = None
     agent_id: str | None = None
@@ -103,7 +103,7 @@ class WebhookTriggered(NoticeData):
     group: int = Field(ge=1)
     """Notices of one group go into one message."""
     group_until_us: int
-    """From then on the group is sent."""
+    """Time at which the group is sent, in microseconds since 1970."""
     reason: Reason
 
 
@@ -114,11 +114,11 @@ class WebhookDelivered(NoticeData):
     numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)
     message_id: str
     attempts: int = Field(ge=1)
-    """Since the gateway's start."""
+    """Number of attempts since the gateway's start."""
     answer: str
-    """What the target said, such as `HTTP 204`."""
+    """Answer of the target, such as `HTTP 204`."""
     reference: str = Field(default="", max_length=256, exclude_if=lambda value: not value)
-    """What the target calls the message, where it may be updated later."""
+    """Id that the target gave the message, for later updates. Empty: none."""
 
 
 @event("WebhookDelayed")
@@ -133,7 +133,7 @@ class WebhookDelayed(NoticeData):
 
 @event("WebhookFailed")
 class WebhookFailed(NoticeData):
-    """These notices are given up, and parked until somebody has them sent again."""
+    """Notices could not be sent and are parked until a user has them sent again."""
 
     numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)
     attempts: int = Field(ge=0)

@@ -13,7 +13,7 @@ SUBJECT_CHARACTERS_MAX = 512
 """Address of an issuer, and a subject: 255 characters at most by the standard."""
 GROUP_CHARACTERS_MAX = 256
 GROUPS_MAX = 500
-"""Of one user: companies have thousands, and send those that matter."""
+"""Most groups of one user: companies have thousands, and send those that matter."""
 
 
 @event("UserPasswordSet")
@@ -24,7 +24,7 @@ class UserPasswordSet(ClusterRequest):
     password_id: str = Field(default="", max_length=64)
     """Id under which the password's hash is kept, in a table outside the record. Empty: the user has no password any more."""
     must_change: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True: somebody else knows it, and the user signs in with it only to choose another."""
+    """True: another person knows the password; the user can only sign in with it to choose a new one."""
 
 
 @event("UserLinked")

@@ -23,7 +23,7 @@ class PoolMounts(Model):
     """Common fields of PoolMountsChanged and the request for it."""
 
     mounts: tuple[AllowedMount, ...] | None = Field(default=None, max_length=MOUNTS_MAX)
-    """What experiments may mount on the pool's agents, within what each agent's operator allows. None: whatever that is."""
+    """Mounts that experiments may use on the pool's agents, within what each agent's operator allows. None: whatever that is."""
 
 
 @event("PoolMountsChanged")

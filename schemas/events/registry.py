@@ -9,8 +9,8 @@ from tenuto.schemas.base import JsonScalar, Model
 
 
 class Reason(Model):
-    """Reason of a decision: the rule and the numbers that it compared. The sentence for people is made of them when somebody
-    reads it (`schemas/sentences`)."""
+    """Reason of a decision: the rule and the numbers that it compared. The sentence for users is made of them when it is read
+    (`schemas/sentences`)."""
 
     rule: str
     numbers: dict[str, JsonScalar] = {}

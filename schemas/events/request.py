@@ -128,7 +128,7 @@ Label = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Description(Model):
-    """What ExperimentDescribed and the request for it say. None: unchanged."""
+    """Common fields of ExperimentDescribed and the request for it. None: unchanged."""
 
     name: ExperimentName | None = Field(default=None, exclude_if=lambda value: value is None)
     """New name of the experiment."""
@@ -205,7 +205,7 @@ class SecretKeyChanged(ClusterRequest):
     secrets: int = Field(ge=0)
     """Number of users' secrets and webhooks' targets."""
     unreadable: int = Field(ge=0)
-    """Those that were sealed with a key that was lost before."""
+    """Number of them that were sealed with a key that was already lost."""
 
 
 PolicyName = Literal["priority", "fair_share", "fifo"]
@@ -297,7 +297,7 @@ class TokenCreated(ClusterRequest):
     session: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: it was given at a sign-in, and ends with the user's password."""
     permissions: tuple[str, ...] | None = Field(default=None, max_length=100, exclude_if=lambda value: value is None)
-    """Names of the permissions that it is limited to. None: whoever shows it may do what its user may."""
+    """Names of the permissions that it is limited to. None: its bearer may do all that its user may."""
     workspace: str | None = Field(default=None, pattern=NAME_PATTERN, exclude_if=lambda value: value is None)
     """Workspace that it is limited to. None: all."""
 

@@ -69,8 +69,8 @@ class WorkersExited(Exit, Run):
     cause: Cause | None = Field(default=None, exclude_if=lambda value: value is None)
     """None: the workers left in order, an error of the user's code, or an end from outside."""
     setbacks: int = Field(default=0, exclude_if=lambda value: value == 0)
-    """Number of ends in a row, this one included, with nothing new saved or validated between them: those that nobody asked for,
-    or those that the scheduler or the search did. Recorded only if a pause follows."""
+    """Number of ends in a row, this one included, with nothing new saved or validated between them: those without a request, or
+    those that the scheduler or the search requested. Recorded only if a pause follows."""
     restart_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Earliest restart of the trial, in microseconds since 1970; RestartPauseEnded follows, unless the trial is over by then.
     None: no pause."""
@@ -96,7 +96,7 @@ class GangPartReported(Run):
     followed: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: this part ended only because others did; the report of another part has the cause."""
     cause: Cause | None = Field(default=None, exclude_if=lambda value: value is None)
-    """As in WorkersExited."""
+    """Same as `cause` of WorkersExited."""
 
 
 class Rendezvous(Model):

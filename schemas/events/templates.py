@@ -22,25 +22,25 @@ class TemplateRequest(ClusterRequest):
 
 @event("TemplateSet")
 class TemplateSet(TemplateRequest):
-    """From now on, configurations that name the template get these values where they say nothing."""
+    """A template was set; configurations that name it get these values for fields that they leave out."""
 
     version: int = Field(ge=1)
-    """How often it was set since it was made, from 1."""
+    """Number of times it was set since it was created, from 1."""
     config: dict[str, Any]
-    """In the shape of a configuration, with what the template says only."""
+    """Part of a configuration, with only the values that the template gives."""
 
 
 @event("TemplateRemoved")
 class TemplateRemoved(TemplateRequest):
-    """Nobody can name the template any more. Experiments that were submitted with it keep what it gave them."""
+    """A template was removed and can no longer be named. Experiments that were submitted with it keep its values."""
 
 
 @event("WorkspaceDefaultsSet")
 class WorkspaceDefaultsSet(ClusterRequest):
-    """From now on, configurations of the workspace get these values where neither they nor their template say anything."""
+    """The defaults of a workspace were set; they fill fields that a configuration and its template leave out."""
 
     workspace: WorkspaceName
     version: int = Field(ge=1)
-    """How often they were set, from 1."""
+    """Number of times they were set, from 1."""
     config: dict[str, Any]
-    """In the shape of a configuration. Empty: the workspace has no defaults of its own any more."""
+    """Part of a configuration. Empty: the workspace no longer has defaults of its own."""

@@ -13,10 +13,10 @@ from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import Request
 
 UnmanagedState = Literal["queued", "running", "completed", "failed", "canceled"]
-"""What the program says of its run."""
+"""State of a run, as its program reports it."""
 UnmanagedName = Annotated[str, Field(min_length=1, max_length=500)]
 UNMANAGED_TRIALS_MAX = 1_000_000
-"""Of one experiment."""
+"""Most trials of one experiment."""
 
 
 @event("UnmanagedExperimentCreated")
@@ -41,7 +41,7 @@ class UnmanagedTrialStarted(Request):
 
 @event("UnmanagedTrialChanged")
 class UnmanagedTrialChanged(Request):
-    """What the program, or its user, says of the run from now on."""
+    """The state of a run changed, as its program, or its user, reports."""
 
     trial_id: str
     state: UnmanagedState

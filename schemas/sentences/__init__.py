@@ -1,4 +1,4 @@
-"""Sentences for people, made of what decisions recorded, when somebody reads them.
+"""Sentences for users, made of recorded decisions at the time of reading.
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,

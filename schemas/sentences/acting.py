@@ -1,5 +1,5 @@
-"""Why a rule of an experiment acts: the numbers that its trigger compared, told as where there is a notice about them. What it
-does then is in the event itself."""
+"""Reason why a rule of an experiment acts: the numbers that its trigger compared, in the words of a notice about them. The
+event itself has the action."""
 
 from __future__ import annotations
 

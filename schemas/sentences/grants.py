@@ -65,7 +65,7 @@ class Granted(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class Fits(Granted):
     slots_max: int | None = None
-    """Most slots that the elastic trial can use. Set if it got more than it needs, because nobody waited for them."""
+    """Most slots that the elastic trial can use. Set if it got more than it needs, because no other trial waited for them."""
 
     def sentence(self, about: Data) -> str:
         free = "1 free slot" if self.slots_free == 1 else f"{self.slots_free} free slots"

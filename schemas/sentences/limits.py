@@ -1,4 +1,4 @@
-"""Why an experiment is ended at a limit: the numbers of the gateway's rule, with its sentence."""
+"""Reason why an experiment is ended at a limit: the numbers of the gateway's rule, with its sentence."""
 
 from __future__ import annotations
 

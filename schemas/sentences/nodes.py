@@ -30,11 +30,11 @@ class NodeForDemand(Numbers):
     types_passed: int = 0
     """Types of nodes before this one in the pool's order that would serve and cannot be had now."""
     cost_per_hour: float = 0.0
-    """Of all nodes on record."""
+    """Cost of all nodes on record."""
     cost_per_hour_max: float | None = None
     """None: no limit."""
     workspace_cost_per_hour: float = 0.0
-    """Of the nodes that count for the gang's workspace."""
+    """Cost of the nodes that count for the gang's workspace."""
     workspace_cost_per_hour_max: float | None = None
     """None: the workspace has no limit of its own."""
 
@@ -131,7 +131,7 @@ class NotJoined(Numbers):
 @rule(NodeFailed.TYPE, "lost")
 @dataclass(frozen=True, kw_only=True)
 class NodeLost(Numbers):
-    """It was in service."""
+    """A node in service was lost."""
 
     served_seconds: float
     """Time since its agent joined."""
@@ -161,7 +161,7 @@ class NodeIdle(Numbers):
     used: bool = True
     """False: nothing ever ran on it."""
     retry_seconds: float = 0.0
-    """Where nothing ever ran on it: time until nodes of its type are asked for again."""
+    """Seconds until nodes of its type are requested again, if nothing ever ran on it."""
 
     def sentence(self, about: Data) -> str:
         never = (
@@ -179,7 +179,7 @@ class NodeIdle(Numbers):
 @rule(NodeReleased.TYPE, "not_needed")
 @dataclass(frozen=True, kw_only=True)
 class NodeNotNeeded(Numbers):
-    """It is still coming, and nobody waits for it any more."""
+    """A node that is still coming is released, as no gang waits for it any more."""
 
     waited_seconds: float
     """Time since it was requested, or since the queue last changed."""
@@ -239,7 +239,7 @@ class NodeOverLimit(Numbers):
     """Nodes of the pool that are not ending, this one included."""
     nodes_max: int
     cost_per_hour: float = 0.0
-    """Of these nodes."""
+    """Cost of these nodes."""
     cost_per_hour_max: float | None = None
     """None: no limit."""
 
@@ -287,7 +287,7 @@ class NodeProvisionerChanged(Numbers):
 @rule(NodeReleased.TYPE, "outdated")
 @dataclass(frozen=True, kw_only=True)
 class NodeOutdated(Numbers):
-    """It was started with another installation of Tenuto than nodes are started with now, and nothing runs on it."""
+    """A node without work is released, as it was started with another installation of Tenuto than new nodes get."""
 
     idle_seconds: float
     """Time without work."""

@@ -1,4 +1,4 @@
-"""Why a notice is sent, and why one is given up: the numbers of the gateway's rules, with their sentences."""
+"""Reasons why a notice is sent, and why one is given up: the numbers of the gateway's rules, with their sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _trial(about: Data) -> str:
 @rule(WebhookTriggered.TYPE, "test")
 @dataclass(frozen=True, kw_only=True)
 class Tested(Numbers):
-    """Somebody tries the webhook."""
+    """A user tests the webhook."""
 
     user: str
 
@@ -129,9 +129,9 @@ class DamagedCheckpoint(Numbers):
 class SlowRank(Numbers):
     rank: int
     own_seconds: float
-    """What a step takes it,"""
+    """Seconds that a step takes this rank."""
     usual_seconds: float
-    """and what it takes the other ranks: their median."""
+    """Seconds that a step takes the other ranks: their median."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -155,9 +155,9 @@ class SaidByModel(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class TrialWaits(Numbers):
     waited_seconds: float
-    """Since it was requested, lost its slots or was resumed."""
+    """Time since the trial was requested, lost its slots or was resumed."""
     limit_seconds: float
-    """Of the trigger."""
+    """Limit of the trigger."""
 
     def sentence(self, about: Data) -> str:
         return f"{_trial(about)} has waited for slots for {duration(self.waited_seconds)}; `tenuto job ls` shows the queue."
@@ -186,7 +186,7 @@ class WaitOver(Numbers):
 @rule(WebhookTriggered.TYPE, "recovered")
 @dataclass(frozen=True, kw_only=True)
 class Recovered(Numbers):
-    """What the webhook had a notice about is well again, or over."""
+    """The state that the webhook had a notice about is well again, or over."""
 
     def sentence(self, about: Data) -> str:
         agent = about.get("agent_id")
@@ -214,7 +214,7 @@ class TargetRefused(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class TriedTooLong(Numbers):
     hours: float
-    """Since the notice was triggered, or sent again by hand."""
+    """Time since the notice was triggered, or sent again by hand."""
     answer: str
 
     def sentence(self, about: Data) -> str:

@@ -114,7 +114,7 @@ class Stopped(Ended):
 @rule(TrialStopped.TYPE, "asha.no_chance")
 @dataclass(frozen=True, kw_only=True)
 class NoChance(Ended):
-    """At least `top` trials are ahead of this one for good, which is more than can go on."""
+    """The trial can no longer be promoted: at least `top` trials are ahead of it for good, which is more than can go on."""
 
     expected: int
     """Number of trials in the bracket, of which at most one in `divisor` can go on."""

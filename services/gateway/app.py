@@ -47,7 +47,7 @@ from tenuto.services.gateway.subjects import CORE, NOT_NEEDED, permissions_of
 logger = logging.getLogger(__name__)
 
 POOL_CONNECTIONS_MAX = 6
-"""To the views: one for the projection, the others for requests."""
+"""Most connections to the views: one for the projection, the others for requests."""
 OPEN_DOOR = (
     "the REST door listens on %s without TLS: whoever reads the network reads tokens and join tokens. Set TENUTO_REST_CERT_FILE "
     "and TENUTO_REST_KEY_FILE, or let only a proxy with TLS reach it (docs/joining.md)."
@@ -118,7 +118,7 @@ class GatewayService:
         certificate = (settings.rest_cert_file, settings.rest_key_file) if settings.rest_cert_file else None
         secure = bind(settings.rest_tls_host, settings.rest_port) if certificate and settings.rest_tls_host else None
         own = certificate if secure is None else None
-        """Of the listener at `rest_host`."""
+        """Certificate of the listener at `rest_host`."""
         try:
             self.port = listener.getsockname()[1]
             logger.info("REST at http%s://%s:%d/api/v1", "s" if own else "", settings.rest_host, self.port)

@@ -22,8 +22,8 @@ DECISIONS = joined(people.DECISIONS, templates.DECISIONS, cluster.DECISIONS, exp
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
-    """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
-    somebody else's (forbidden), and so for what else is asked about."""
+    """Events that follow from a cause. Raises Refused, for an experiment that is not known (not_found), has ended or is being
+    canceled (conflict), or is another user's (forbidden); likewise for other resources."""
     if isinstance(cause, Event):
         # Without a webhook or a rule the payload is not even decoded.
         found = follow(state.notices, cause.data, cause.time_us, state.hidden_from) if state.notices.webhooks else ()

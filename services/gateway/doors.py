@@ -84,7 +84,7 @@ class Doors:
 
 @dataclass(frozen=True)
 class Parts:
-    """What every door is made of."""
+    """Common parts that every door is made of."""
 
     settings: Settings
     log: EventLog
@@ -93,7 +93,7 @@ class Parts:
     clock: Clock
     loop: ServiceLoop[State]
     pool: asyncpg.Pool
-    """To the views."""
+    """Connections to the views."""
     projector: Projector
 
 
@@ -229,7 +229,7 @@ def _of_plugins(base: Door, pool: asyncpg.Pool, plugins: Mapping[str, DoorPlugin
 
 
 def _fingerprint(settings: Settings) -> str:
-    """Of the door's own certificate, if that is self-made. Raises SettingsError."""
+    """Fingerprint of the door's own certificate, if that is self-made; else empty. Raises SettingsError."""
     if bool(settings.rest_cert_file) != bool(settings.rest_key_file):
         raise SettingsError("TENUTO_REST_CERT_FILE and TENUTO_REST_KEY_FILE belong together: set both, or none.")
     try:

@@ -24,7 +24,7 @@ TABLES: Sequence[Table] = (
     experiments.RULE_FOLDS,
     notices.FOLDS,
 )
-"""In the order in which an event that several name is folded."""
+"""Tables of folds, in the order in which an event that several of them name is folded."""
 
 
 def joined(tables: Sequence[Table]) -> Table:

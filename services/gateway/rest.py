@@ -118,8 +118,8 @@ def _routes(subjects: Sequence[Subject]) -> FastAPI:
 
 
 def _operation_id(route: APIRoute) -> str:
-    """What generated clients call their functions, such as `get_experiment_trials`: the method, and the words of the address,
-    singular where one is named."""
+    """Function name in generated clients, such as `get_experiment_trials`: the method, and the words of the address, singular
+    where one is named."""
     parts = route.path.removeprefix(PREFIX).strip("/").split("/")
     words = [next(iter(sorted(route.methods or ("get",)))).lower()]
     for part, after in zip(parts, [*parts[1:], ""], strict=True):

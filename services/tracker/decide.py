@@ -71,7 +71,7 @@ def record(state: State, command: RecordReport) -> Sequence[EventData]:
 
 
 def _refusal(state: State, report: TrackerReport) -> Numbers | None:
-    """Why the report must not enter the record; None: it may."""
+    """Reason why the report must not enter the record; None: it may."""
     if trial_of(report.allocation_id) != report.trial_id:
         return OtherTrial()
     trial = state.trial(experiment_of(report.trial_id), report.trial_id)
@@ -85,7 +85,7 @@ def _refusal(state: State, report: TrackerReport) -> Numbers | None:
 
 
 def _fields(report: TrackerReport) -> dict[str, Any]:
-    """Of an event that says what its report says."""
+    """Fields of an event that repeats its report."""
     return report.model_dump(exclude={"kind"})
 
 

@@ -119,7 +119,7 @@ TrialFold = Callable[[Experiment, Trial, Any], Trial]
 
 
 def of_trial(fold: TrialFold) -> Callable[[State, Any], State]:
-    """For an event that changes its trial alone."""
+    """Fold of the state, from one of the event's trial, for an event that changes its trial alone."""
 
     def folded(state: State, data: Any) -> State:
         experiment_id = experiment_of(data.trial_id)
@@ -133,7 +133,7 @@ def of_trial(fold: TrialFold) -> Callable[[State, Any], State]:
 
 
 def of_pool(fold: Callable[[State, Any], State]) -> Callable[[State, Any], State]:
-    """For an event of a pool's stream: how many were folded is the version that reports are guarded by."""
+    """Fold of an event of a pool's stream: the number of those folded is the version that guards reports."""
 
     def folded(state: State, data: Any) -> State:
         stream = data.stream()

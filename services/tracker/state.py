@@ -70,13 +70,13 @@ class Trial:
     validations: Map[int, float] = field(default_factory=Map)
     """Searcher metric by batches trained; NaN where it was missing."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """In the order they were saved: the last one is what the trial resumes from."""
+    """Checkpoints in the order they were saved: the trial resumes from the last one."""
     kept: Map[str, bool] = field(default_factory=Map, metadata=DERIVED)
     """Ids of `checkpoints`: a trial may keep all it ever saved, and each report asks for one of them."""
     deleted: Map[str, bool] = field(default_factory=Map)
     """Ids of deleted checkpoints: a repeated report must not bring one back."""
     damaged: tuple[str, ...] = ()
-    """Of `checkpoints`, ids of those that a run could not resume from, in the order found."""
+    """Ids of the checkpoints that a run could not resume from, in the order found."""
     source: str | None = None
     """The checkpoint of another trial that it starts from, as long as it has none of its own."""
 
@@ -130,7 +130,7 @@ def initial() -> State:
 
 
 def derive(state: State) -> State:
-    """With what is kept of each trial made anew."""
+    """State with the derived fields of each trial computed anew."""
     experiments = {key: _derived(state.experiments[key]) for key in sorted(state.experiments)}
     return replaced(state, experiments=Map(experiments))
 

@@ -130,7 +130,7 @@ class CustomSearcher:
         return None
 
     def on_limits_changed(self) -> Sequence[Operation] | None:
-        """Somebody changed max_trials or max_concurrent_trials: see `self.search`."""
+        """The user changed max_trials or max_concurrent_trials: see `self.search`."""
         return None
 
 
@@ -149,7 +149,7 @@ class Told:
         """Like `tell`, for the payload of an event.
 
         A trial may be further than a length that it is sent to: it goes on from a checkpoint of an earlier experiment. Then it
-        has reached that length, and nobody is asked to train to it: `on_validation` is called again, with its last validation.
+        has reached that length, and no worker is asked to train to it: `on_validation` is called again, with its last validation.
         So it is with a trial that ended by itself, at its end and for each length that it is sent to later.
         """
         decided, asked = [], deque(self._hear(data))

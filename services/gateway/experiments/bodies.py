@@ -25,7 +25,7 @@ class ProjectBody(Model):
 
 class WorkspaceRulesBody(Model):
     rules: tuple[AutomationRule, ...] = Field(min_length=1, max_length=RULES_MAX)
-    """As under `automation` in a configuration, but for forks."""
+    """Rules as under `automation` in a configuration, but without forks."""
 
 
 class WorkspaceRulesView(Model):
@@ -47,9 +47,9 @@ class Submitted(Model):
 class DeletionAsked(Model):
     id: int
     changed: bool
-    """False: it was to be deleted no later than that already."""
+    """False: its deletion at that time or earlier was already requested."""
     due_us: int
-    """When it is deleted; `undelete` keeps it until then."""
+    """Time of its deletion; until then `undelete` keeps it."""
 
 
 class OperationsBody(Model):
@@ -64,7 +64,7 @@ class OperationsRecorded(Model):
     position: int
     searcher: str
     operations: tuple[Operation, ...]
-    """As they are on record: those of the first request about this event, whatever was asked for later."""
+    """Operations on record: those of the first request about this event, whatever was asked for later."""
 
 
 class ChangeBody(TrialLimits):
@@ -79,7 +79,7 @@ class ChangeBody(TrialLimits):
 
 
 class MoveBody(Model):
-    """Beside which experiment; it takes over that one's priority. Exactly one of the two."""
+    """Other experiment to move ahead of or behind, whose priority is taken over. Exactly one of the two fields is given."""
 
     ahead_of: int | None = Field(default=None, ge=1)
     behind: int | None = Field(default=None, ge=1)
@@ -105,14 +105,14 @@ class ValueView(Model):
     value: Any
     source: ValueSource
     source_name: str = ""
-    """Which template or defaults, in words."""
+    """Name of the template or defaults that gave the value, in words."""
 
 
 class PreviewView(Model):
     config: dict[str, Any]
     """The merged configuration, as it would be recorded."""
     layers: tuple[ConfigLayer, ...]
-    """What was merged under the configuration that was sent, the more specific first."""
+    """Layers that were merged under the configuration that was sent, the more specific first."""
     values: tuple[ValueView, ...]
     """All values, built-in ones included; of more than 5,000 the first."""
     wall_hours_max: float | None
@@ -120,6 +120,6 @@ class PreviewView(Model):
     rungs: str = Field(default="", exclude_if=lambda value: not value)
     """Lengths at which the search compares trials, and most trials, in words. Absent: it compares at no rungs."""
     warnings: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Sentences on what is allowed, and may not be what was meant. Absent: there are none."""
+    """Warnings, as sentences, of settings that are allowed but may not be intended. Absent: there are none."""
     refused: str
-    """Why a submission of it by you would be refused now. Empty: it would be taken."""
+    """Reason why a submission of it by you would be refused now. Empty: it would be accepted."""

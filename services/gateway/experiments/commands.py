@@ -26,11 +26,11 @@ class SubmitExperiment(UserCommand):
     origin: Origin | None = None
     parent: Parent | None = None
     layers: tuple[ConfigLayer, ...] = ()
-    """What was merged under the configuration that was sent."""
+    """Layers that were merged under the configuration that was sent."""
     sent_hash: str = ""
     """SHA-256 of its text. Empty: it was made from another experiment's."""
     stored_bytes: int | None = None
-    """Bytes of the kept checkpoints of its workspace, as the views say. None: nobody counted."""
+    """Bytes of the kept checkpoints of its workspace, as the views say. None: not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class ChangeExperiment(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class _OfRecord(UserCommand):
-    """About an experiment that may have ended: the state does not know any more who submitted that."""
+    """Common fields of commands about an experiment that may have ended, whose submitter the state no longer has."""
 
     experiment_id: int
     submitter: str
@@ -78,7 +78,7 @@ class _OfRecord(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeExperiment(_OfRecord):
-    """What `description` does not name stays as it is."""
+    """Changes the fields that `description` names; the others stay as they are."""
 
     description: Description
 
@@ -126,7 +126,7 @@ class EndOverdue:
 
 @dataclass(frozen=True, kw_only=True)
 class NoteStorage:
-    """What the checkpoints of a workspace have: the gateway itself tells."""
+    """Notes the stored bytes of a workspace's checkpoints; the gateway itself sends it."""
 
     id: UUID
     time_us: int
@@ -136,7 +136,7 @@ class NoteStorage:
 
 @dataclass(frozen=True, kw_only=True)
 class MoveExperiment(UserCommand):
-    """To just before or just behind another experiment, whose priority it takes over."""
+    """Moves an experiment to just ahead of or just behind another one, whose priority it takes over."""
 
     experiment_id: int
     other_id: int
@@ -168,7 +168,7 @@ class PutIntoProject(_OfRecord):
 class SetWorkspaceRules(UserCommand):
     workspace: str
     rules: tuple[Rule, ...]
-    """In place of those that there are. Empty: none."""
+    """Rules that replace the present ones. Empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

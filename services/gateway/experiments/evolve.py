@@ -50,7 +50,7 @@ def of_running(fold: Callable[[Live, Any, Envelope], Live]) -> WithEnvelope[Expe
 
 
 def of_live(fold: Callable[[Live, Any], Live]) -> Callable[[ExperimentsState, Any], ExperimentsState]:
-    """Of the experiment that the event names. One that has ended has no state any more."""
+    """Fold of the state, from one of the experiment that the event names; an ended experiment has no state and is skipped."""
 
     def folded(state: ExperimentsState, data: Any) -> ExperimentsState:
         live = state.live.get(data.experiment_id)
@@ -210,4 +210,4 @@ RULE_FOLDS: Mapping[type[EventData], Fold[Any]] = dict.fromkeys(
     ),
     rules_changed,
 )
-"""After FOLDS."""
+"""Folds of rules, applied after FOLDS."""

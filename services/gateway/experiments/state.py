@@ -39,7 +39,7 @@ class Live:
     """Name of the searcher: not all can have other limits while they run."""
     created: int = 0
     trials_max: int = 0
-    """Of a search by a user's own class: the trials that it asked for so far, and how many it may ask for."""
+    """Number of trials that a search by a user's own class has asked for so far (`created`), and may ask for (`trials_max`)."""
     origins: tuple[int, ...] = ()
     """Experiments that it was made from, sorted: they are not deleted before it has ended."""
     max_wall_hours: float = 0.0
@@ -88,15 +88,15 @@ class Unmanaged(NamedTuple):
 
 @dataclass(frozen=True)
 class ExperimentsState(NoticesState, TemplatesState):
-    """What the gateway remembers of experiments: those that the search has not ended, with the last requests about them."""
+    """State of experiments in the gateway: those that the search has not ended, with the last requests about them."""
 
     live: Map[int, Live] = field(default_factory=Map)
     unmanaged: Map[int, Unmanaged] = field(default_factory=Map)
-    """By the experiment's id."""
+    """Unmanaged experiments by id."""
     acting: Acting = field(default_factory=Acting)
     """Rules of experiments, and how often they have acted."""
     deletions: Map[int, Deletion] = field(default_factory=Map)
-    """By experiment: those that are not carried out yet."""
+    """Pending deletions by experiment."""
     deleted: tuple[int, ...] = ()
     """Experiments that were deleted last, at most DELETED_MAX."""
 

@@ -1,4 +1,4 @@
-"""What experiments bring to the door."""
+"""Routes, permissions and examples of experiments at the door."""
 
 from __future__ import annotations
 

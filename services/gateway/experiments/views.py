@@ -23,9 +23,9 @@ class ExperimentView(Model):
     archived: bool = False
     """True: lists leave it out, unless they ask for archived ones."""
     deletion_due_us: int | None = None
-    """When it is deleted, unless that is taken back before. Null: it is not to be deleted, or is deleted."""
+    """Time of its deletion, unless that is undone before. Null: it is not to be deleted, or is deleted."""
     deleted_us: int | None = None
-    """When its files, metrics and log lines were deleted."""
+    """Time at which its files, metrics and log lines were deleted."""
     user: str
     workspace: str
     project: str = ""
@@ -49,7 +49,7 @@ class ExperimentView(Model):
     submitted_us: int
     ended_us: int | None
     error: str | None
-    """Why it failed."""
+    """Reason why it failed."""
     best_trial_id: str | None
     best_metric: float | None
     trials: dict[TrialState, int]
@@ -58,7 +58,7 @@ class ExperimentView(Model):
 
 class ExperimentDetail(ExperimentView):
     note: str = ""
-    """What people wrote about it after its submission."""
+    """Note that users wrote about it after its submission."""
     config: dict[str, Any]
     best_checkpoint_id: str | None
     """The kept checkpoint with the best searcher metric."""
@@ -77,9 +77,9 @@ class ExperimentDetail(ExperimentView):
     wall_seconds: float | None = None
     """Time that it ran up to `wall_since_us`, without waiting and pauses. Null: it has ended."""
     wall_since_us: int | None = None
-    """Since then, a trial of it always held its slots. Null: none does."""
+    """Time since which a trial of it has always held its slots. Null: none does."""
     canceled_because: str = ""
-    """Which limit it reached, in one sentence, where the cluster canceled it. Empty: it did not."""
+    """Limit at which the cluster canceled it, in one sentence. Empty: it did not."""
 
 
 class StartView(Model):
@@ -102,7 +102,7 @@ class TrialRecordView(Model):
     seed: int
     starts: tuple[StartView, ...]
     environments: dict[str, EnvironmentRecord]
-    """By hash."""
+    """Environments by hash."""
 
 
 class DifferenceView(Model):
@@ -140,7 +140,7 @@ class ResultsView(Model):
     best_a: float | None
     best_b: float | None
     metrics: tuple[MetricPairView, ...]
-    """Of validations that both made at the same number of batches: the first 10,000 from the first one that differs on."""
+    """Validations that both made at the same number of batches: the first 10,000, starting with the first that differs."""
     metrics_left_out: int
     """Pairs that were compared too, and are not among `metrics`."""
     validations: int
@@ -189,7 +189,7 @@ class DeriveBody(Model):
     """Changes, in the shape of a configuration."""
     origin: Origin | None = None
     trust: bool = False
-    """Of a continuation: load the state that another user's trials pickled, which runs as code of one's own."""
+    """Consent, for a continuation, to load the state that another user's trials pickled, which runs as code of your own."""
 
 
 class ImportanceView(Model):

@@ -25,7 +25,7 @@ REACH_GROWTH = 10
 
 
 REMEMBERED_MAX = 20_000
-"""Of checkpoints and of experiments: some megabytes."""
+"""Most checkpoints, and most experiments, that are remembered: some megabytes."""
 
 
 class Remembered:
@@ -34,12 +34,12 @@ class Remembered:
 
     def __init__(self) -> None:
         self._locations: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """By trial and checkpoint."""
+        """Locations by trial and checkpoint."""
         self._stores: OrderedDict[int, str] = OrderedDict()
         """Name of each experiment's store: its configuration never changes."""
 
     def note(self, _: object, folded: Sequence[Event]) -> None:
-        """For the service loop to call: these events are committed."""
+        """Remembers committed events; the service loop calls it."""
         for event in folded:
             if event.type == CheckpointSaved.TYPE and isinstance(saved := event.data, CheckpointSaved):
                 self._locations[saved.trial_id, saved.checkpoint_id] = saved.location

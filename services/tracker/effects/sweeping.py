@@ -29,7 +29,7 @@ class Sweeper:
         """Stores of experiments that are not known to be clean for good."""
         self._position = 0
         self._ended_us: dict[int, int] = {}
-        """When an experiment was first seen to be over."""
+        """Time at which an experiment was first seen to be over."""
 
     async def run(self) -> None:
         """Runs until cancelled."""

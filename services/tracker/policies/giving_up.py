@@ -1,4 +1,4 @@
-"""When a trial is given up: how often its workers may end, and how. Pure.
+"""Limits of a trial's restarts: the number and kind of ends of its workers after which it is given up. Pure.
 
 No allocation turns over without bound, whatever ends it. Errors of the user's code count against `max_restarts`. All else is
 free as long as the trial gets on; ends in a row that brought nothing new (no checkpoint behind the last, no validation) are
@@ -12,19 +12,20 @@ from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
 from tenuto.services.tracker.policies import repeating
 
 DEATHS_MAX = 5
-"""Restarts after deaths in a row that brought nothing: workers that died by a signal, or a rank that hung. Code that dies each
-time (out of memory) must not restart for ever. Where the user's `max_restarts` is more, so many."""
+"""Most restarts after deaths in a row without progress: workers that died by a signal, or a rank that hung. Code that dies each
+time (out of memory) must not restart for ever. A larger `max_restarts` of the user takes precedence."""
 FRUITLESS_MAX = 100
-"""The same for ends of any kind. An agent that is gone, a network that is down or a pool in which others always come first is
-nobody's fault and ends by itself, so a trial outlasts a night of it: with the pauses between restarts (at most five minutes)
-that is more than eight hours. A trial that saves something new whenever it is preempted is never given up by this."""
+"""Most ends of any kind in a row without progress. An agent that is gone, a network that is down or a pool in which others
+always come first is no fault of the user and ends by itself, so a trial outlasts a night of it: with the pauses between restarts
+(at most five minutes) that is more than eight hours. A trial that saves something new whenever it is preempted is never given up
+by this."""
 _REMEDIES: dict[WorkersOutcome, str] = {
     "preempted": "Others took its slots before it came to its next checkpoint: give it a more urgent resources.priority, or a "
     "shorter min_checkpoint_period.",
     "paused": "It was paused before it came to its next checkpoint: give it a shorter min_checkpoint_period.",
     "lost": "Look at its agents and their network (`tenuto agent ls`), then `tenuto exp continue`.",
 }
-"""What the user can do about ends of a kind that brought nothing."""
+"""Advice for the user on ends without progress, by their kind."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class Ends:
     """Ends of a trial's workers."""
 
     failures: int = 0
-    """By errors of the user's code."""
+    """Number of ends by errors of the user's code."""
     fruitless: int = 0
-    """Of any kind, one after the other, with nothing new saved or validated between them."""
+    """Number of ends of any kind in a row, with nothing new saved or validated between them."""
     deaths: int = 0
     """Number of `fruitless` in which processes died by a signal or hung: the user's code may be the cause."""
     signature: str = ""
-    """Of the last error that shows something about the code (`repeating.signature`). Empty: none since the last progress."""
+    """Signature of the last error that tells about the code (`repeating.signature`). Empty: none since the last progress."""
     agents: tuple[str, ...] = ()
     """Agents of that error."""
     repeats: bool = False
@@ -46,8 +47,8 @@ class Ends:
 
 
 def after(ends: Ends, exited: WorkersExited, *, advanced: bool, agents: tuple[str, ...] = (), blamed: bool = False) -> Ends:
-    """`advanced`: the workers had saved a checkpoint behind the last, or validated. `agents`: those that they ran on. `blamed`:
-    a log policy blames the agent. The end itself counts if nobody had wanted it."""
+    """State of the ends after another one. `advanced`: the workers had saved a checkpoint behind the last, or validated.
+    `agents`: those that they ran on. `blamed`: a log policy blames the agent. The end itself counts if it was not requested."""
     if advanced:
         ends = replace(ends, fruitless=0, deaths=0, signature="", agents=())
     failed, lost = exited.outcome == "failed", exited.outcome == "lost"

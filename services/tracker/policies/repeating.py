@@ -38,7 +38,8 @@ _HEALS_ELSEWHERE = re.compile(
 
 
 def signature(exited: WorkersExited, agents: tuple[str, ...]) -> str:
-    """What is compared with the end before: place, type and message of an error. Empty: the end proves nothing about the code."""
+    """Signature to compare with the previous end's: place, type and message of an error. Empty: the end proves nothing about the
+    code."""
     if exited.outcome == "lost":
         # A gang's libraries abort its processes when the network fails.
         fault = FAULTS.get(exited.exit_code or 0)

@@ -127,7 +127,7 @@ def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
 
 
 def _free(experiment: Experiment, items: Expendable) -> Expendable:
-    """Without what other trials start from."""
+    """Items without the checkpoints that other trials start from."""
     return [item for item in items if item[1] not in experiment.sources]
 
 

@@ -57,7 +57,7 @@ SET {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])}"""
 
 
 async def write_metrics(pool: asyncpg.Pool, reports: Sequence[MetricsRead]) -> None:
-    """In one transaction."""
+    """Writes metrics in one transaction."""
     points: dict[Trial, list[Point]] = {}
     for report in reports:
         run = int(report.allocation_id.rpartition("-")[2])
@@ -68,7 +68,7 @@ async def write_metrics(pool: asyncpg.Pool, reports: Sequence[MetricsRead]) -> N
 
 
 async def write_sets(pool: asyncpg.Pool, sets: Mapping[Trial, Iterable[Columns]]) -> None:
-    """In one transaction. Of each trial a later set is the later one to arrive. Trials are in order."""
+    """Writes sets in one transaction, trials in order. A later set of a trial is the later one to arrive."""
     rounds = _rounds(sets)
     if (some := next(rounds, None)) is None:
         return

@@ -188,7 +188,7 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
 
 
 def _door(door: dict[str, Any] | None) -> str:
-    """What waits at the REST door, in a line; empty without a door."""
+    """Requests that wait at the REST door, in a line; empty without a door."""
     if door is None:
         return ""
     busy = [f"{item['whose']} {item['under_way']}" for item in door["requests"] if item["under_way"] >= REQUESTS_SHOWN_MIN]

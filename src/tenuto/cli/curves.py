@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tenuto.client.blocking.trials import Kind
 
 CURVES_MAX = 6
-"""As many colours as can be told apart; of an experiment the best trials are drawn."""
+"""Most curves in one picture, as many as colours can be told apart; of an experiment the best trials are drawn."""
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "blue")
 MARKERS = "ox+*#@"
-"""In place of colours, where the output is no terminal."""
+"""Marks that replace colours if the output is not a terminal."""
 HEIGHT, WIDTH_MAX, WIDTH_MIN = 16, 100, 20
 AXIS_WIDTH = 18
 """Characters beside the picture: the numbers of its axis."""

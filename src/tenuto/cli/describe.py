@@ -82,7 +82,7 @@ def _silent(trials: list[dict[str, Any]]) -> list[str]:
 
 
 def _breaks(trials: Sequence[dict[str, Any]]) -> list[str]:
-    """What breaks the exactness of a resume, with the trials of which it was noticed."""
+    """Reasons why a resume is not exact, each with the trials that it affects."""
     found: dict[str, list[str]] = {}
     for trial in trials:
         for sentence in trial.get("breaks") or ():
@@ -155,7 +155,7 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
 
 
 def _limits(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """As they are now: people change them while the search runs."""
+    """Limits as they are now: users change them while the search runs."""
     in_all, at_once, slots = view.get("max_trials"), view.get("max_concurrent_trials"), view.get("max_slots")
     texts = [f"{in_all:,} trials"] if in_all else []
     texts += [f"{at_once:,} at once"] if at_once else []
@@ -164,7 +164,7 @@ def _limits(view: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _time(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """How long it may run, and what it has run of that by now."""
+    """Limit of the experiment's running time, and the time used by now; empty without a limit."""
     limit, since_us = view.get("wall_hours_max"), view.get("wall_since_us")
     if not limit:
         return []

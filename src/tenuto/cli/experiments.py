@@ -112,7 +112,7 @@ def create(
 
 
 def marks(row: dict[str, Any]) -> list[str]:
-    """What else is to be said of an experiment than its state."""
+    """Marks of an experiment beside its state, such as `archived`."""
     known = {"archived": "archived", "deletion_due_us": "to be deleted", "deleted_us": "deleted"}
     return [said for name, said in known.items() if row.get(name)]
 

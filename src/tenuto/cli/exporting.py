@@ -125,7 +125,7 @@ def _write(client: Any, experiment_id: str, trial: Exported, source: str) -> Non
 
 
 def _to_wandb(experiment: dict[str, Any], trials: Iterator[Exported], directory: Path) -> tuple[int, int]:
-    """As `_to_mlflow`."""
+    """Same as `_to_mlflow`, but to Weights & Biases."""
     from tenuto.kernel.optional import NotInstalled, needed
 
     try:

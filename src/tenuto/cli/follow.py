@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 4
 TRIALS_SHOWN_MAX = 30
 OTHER_LINES = 12
-"""Of the screen's height, for what stands above and below the trials: a live view that is higher than the screen is cut off."""
+"""Lines of the screen above and below the trials: a live view that is higher than the screen is cut off."""
 BAR_WIDTHS = (16, 8)
-"""The second where hyperparameters need the room."""
+"""Widths of a progress bar; the second applies if hyperparameters need the room."""
 METRIC_DIGITS = 5
 
 

@@ -74,7 +74,7 @@ def list_jobs(
 
 
 def _tell_of_nodes(context: typer.Context, pool: str) -> None:
-    """Of a pool that has a provisioner: what comes for those that wait, and why nothing more does."""
+    """Prints, for a pool with a provisioner, which nodes come for waiting gangs and why no more do."""
     from tenuto.cli.nodes import lacking
 
     with contextlib.suppress(Refused):
@@ -113,8 +113,8 @@ def _comes_by_itself(settings: dict[str, Any] | None, slots: int) -> bool:
 
 
 def note_if_too_large(rest: Any, resources: Resources) -> None:
-    """Right after it was submitted. It may be meant for agents that are yet to come, so it is no error; nor is it one that the
-    scheduler is away for a moment."""
+    """Warns, right after a submission, if the experiment needs more slots than its pool has. This is no error: agents may be
+    added later. An unreachable scheduler is no error, either."""
     try:
         pools = rest.get("/jobs", pool=resources.pool)["pools"]
     except ClientError:
@@ -136,7 +136,7 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
 
 
 def waiting_for(rest: Any, experiment: int) -> str:
-    """Why its trials wait for slots; empty where none does, or where the scheduler is away."""
+    """Reason why the experiment's trials wait for slots; empty if none waits, or the scheduler is unreachable."""
     try:
         pools = rest.get("/jobs")["pools"]
     except ClientError:

@@ -14,11 +14,11 @@ from tenuto.cli import say
 OPTION = "--json"
 UsageProblem: Any = typer.BadParameter.__base__
 Problem: Any = UsageProblem.__base__
-"""What typer raises for a command line that is wrong, and for any error of its own: classes of the click that it carries."""
+"""Base class of all errors of typer, and above it that of wrong command lines: classes of the click that typer carries."""
 
 
 def wanted(arguments: list[str]) -> bool:
-    """Whether errors are to be JSON, too: also where the command line is wrong, and no option is known to be one."""
+    """True if errors are to be JSON, too; works also for a wrong command line, from which no options can be parsed."""
     before, _, _ = (" ".join(arguments)).partition(" -- ")
     return OPTION in before.split(" ")
 
@@ -33,7 +33,7 @@ def add_to(command: Any) -> None:
 
 
 def _option() -> Any:
-    """As typer makes it of a function."""
+    """The option, made by typer from a function."""
     sample = typer.Typer(add_completion=False)
 
     @sample.command()

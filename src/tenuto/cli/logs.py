@@ -39,7 +39,7 @@ def show_logs(
     rank: int | None = None,
     level: str | None = None,
 ) -> None:
-    """With `json` one object per line, so that a live stream can be read by programs."""
+    """Prints log lines; with `json` one object per line, so that programs can read a live stream."""
     after = 0
     while True:
         over = follow and ended()  # asked before reading: what came until then is read below

@@ -68,8 +68,8 @@ def read_merged(context: typer.Context, path: Path, text: bytes, said: Sequence[
 
 
 def tell_plan(answer: Mapping[str, Any], text: bytes = b"") -> None:
-    """What the search of a new experiment does, and what is doubtful about it, as the cluster answered. `text`: of a file that
-    was sent, of whose YAML was told when it was read."""
+    """Prints the plan of a new experiment's search, and doubts about it, from the cluster's answer. `text`: the file that was
+    sent, whose YAML warnings were printed when it was read."""
     from tenuto.schemas.config.yaml_text import differences
 
     told = frozenset(map(str, differences(text)))

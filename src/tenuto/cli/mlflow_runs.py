@@ -123,7 +123,7 @@ def asked(page_of: Any) -> Iterator[Any]:
 
 
 def checked(ask: Any) -> Any:
-    """What MLflow's client answers. Raises CliError."""
+    """Answer of MLflow's client. Raises CliError."""
     from tenuto.kernel.optional import needed
 
     try:

@@ -179,8 +179,8 @@ HINDRANCES = {
 
 
 def lacking(pool: dict[str, Any]) -> list[str]:
-    """What a pool lacks, with what comes and why nothing more does, in a line for each kind of gang; and what the provider says
-    of nodes that come."""
+    """Missing nodes of a pool, with those that come and the reason why no more do, in a line for each kind of gang; then the
+    provider's messages on coming nodes."""
     from tenuto.cli.output import when
 
     standings = pool["standings"] or [{"demand": item, "gangs_coming": None} for item in pool["wanted"]]
@@ -200,7 +200,7 @@ def lacking(pool: dict[str, Any]) -> list[str]:
 
 
 def _trouble(pool: dict[str, Any]) -> list[str]:
-    """Of a provider that cannot be asked: without it, a node that is requested and never comes would tell nothing."""
+    """Trouble of a provider that cannot be reached: without this, a requested node that never comes would stay unexplained."""
     return [f"provisioner {pool['provisioning']['provisioner']}: {pool['trouble']}"] if pool.get("trouble") else []
 
 
@@ -237,12 +237,12 @@ def list_nodes(
 
 
 def _words(pools: Iterable[dict[str, Any]]) -> dict[str, tuple[str]]:
-    """What the provider says of nodes that come, such as why one still waits in its queue; by node."""
+    """Provider's messages on coming nodes, such as why one still waits in its queue, by node."""
     return {item["node_id"]: (f"Its provider: {item['words']}.",) for pool in pools for item in pool.get("coming", ())}
 
 
 def _lacking_nodes(rest: Any, nodes: list[dict[str, Any]], pool: str | None) -> list[dict[str, Any]]:
-    """Pools of which somebody may want to know more: nodes come, gangs wait for some, or the last one failed."""
+    """Pools to explain further: nodes come, gangs wait for some, or the last node failed."""
     coming = {node["pool"] for node in nodes if node["phase"] in ("requested", "started")}
     pools = [item for item in rest.get("/pools") if pool in (None, item["pool"])]
     chosen = [item for item in pools if item["pool"] in coming or item["wanted"] or item["last_failure"]]

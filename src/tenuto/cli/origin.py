@@ -1,4 +1,4 @@
-"""What the command line puts on record of a submission beside configuration and code."""
+"""Origin of a submission, which the command line puts on record beside configuration and code."""
 
 from __future__ import annotations
 

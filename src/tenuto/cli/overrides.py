@@ -11,9 +11,9 @@ import typer
 from tenuto.cli.errors import CliError
 
 TEXTS = "environment.variables."
-"""Values below it are text, whatever they look like."""
+"""Path of values that are always text, whatever they look like."""
 BEGINNINGS = ("{", "[", '"', "'")
-"""Of values that are written as YAML or JSON; in a shell, all else is one word or a sentence."""
+"""First characters of values that are written as YAML or JSON; in a shell, all else is one word or a sentence."""
 SHORT = "hparams."
 """Short for `hyperparameters.`"""
 Settings = Annotated[
@@ -28,7 +28,7 @@ OverridesFile = Annotated[
 
 
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
-    """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
+    """Overrides in the shape of a configuration; `--set` takes precedence over the file. Raises CliError."""
     from tenuto.cli.yaml_notes import read_yaml
     from tenuto.schemas.config.derive import OverrideError, merged, nested
     from tenuto.schemas.config.judging import NOT_FINITE, non_finite
@@ -55,8 +55,8 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
 
 
 def _value(text: str) -> Any:
-    """As a configuration reads it where it is one value, a list or a mapping in brackets, or quoted: `64`, `1e-3`, `true`, `adam`
-    and `{epochs: 5}` are what they look like. All else is text as it stands: `Answer: yes` and `a #b`, too."""
+    """Value of a setting. One value, a list or mapping in brackets, or a quoted text is read as in a configuration: `64`, `1e-3`,
+    `true`, `adam`, `{epochs: 5}`. All else is text, unchanged: `Answer: yes` and `a #b`, too."""
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import load_yaml
     from tenuto.schemas.config.yaml_text import plain_value

@@ -38,7 +38,7 @@ def list_plugins(
 
 
 def _problem(plugin: Plugin) -> str:
-    """Why it cannot be used; empty: it can."""
+    """Reason why the plug-in cannot be used; empty if it can."""
     from tenuto.kernel import plugins
 
     try:

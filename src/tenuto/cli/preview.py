@@ -70,7 +70,7 @@ def preview(
 
 
 def _view(context: typer.Context, config: Path, overrides: Sequence[str], template: str | None) -> dict[str, Any]:
-    """As `POST /preview` answers; without a cluster, what the configuration says by itself. Raises CliError."""
+    """Answer of `POST /preview`; without a cluster, a view of the configuration alone. Raises CliError."""
     from tenuto.cli.overrides import read_overrides
     from tenuto.schemas.config.derive import dotted
     from tenuto.schemas.config.errors import ConfigError, Problem

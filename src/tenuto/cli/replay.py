@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 OWN_SERVICES = ("searcher", "tracker")
-"""What they decide about an experiment follows from its own events; scheduler and launcher decide over all experiments at once,
-and the gateway only passes on what users ask for."""
+"""Services whose decisions about an experiment follow from its own events; scheduler and launcher decide over all experiments
+at once, and the gateway only passes on what users ask for."""
 WHOLE_EVENTS_MAX = 20_000
 """A log up to this length is read as a whole, in some seconds; of a longer one what the question needs."""
 

@@ -48,7 +48,7 @@ def change(context: typer.Context, role: Role, permissions: Permissions) -> None
 
 @app.command("rm")
 def remove(context: typer.Context, role: Role) -> None:
-    """Remove a role of your own. Whoever had it has it no more."""
+    """Remove a role of your own. Its holders lose it."""
     client(context).delete(f"/roles/{role}")
     say(f"Role {role} is removed.")
 

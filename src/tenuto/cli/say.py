@@ -8,11 +8,11 @@ from typing import IO, Any
 from tenuto.schemas.text import is_control, visible_lines
 
 as_json_lines = False
-"""Whether sentences on standard output are printed as JSON lines: `--json` of a command that prints no value of its own."""
+"""True: sentences on standard output are printed as JSON lines, for `--json` of a command that prints no value of its own."""
 
 
 def say(*parts: object, end: str = "\n", file: IO[str] | None = None, flush: bool = False) -> None:
-    """As `print`, with control characters as escapes such as `\\x1b`; line breaks and tabs stay."""
+    """Prints like `print`, with control characters as escapes such as `\\x1b`; line breaks and tabs stay."""
     if as_json_lines and file is None:
         print(json_text({"message": " ".join(map(str, parts))}), flush=flush)
         return

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 ENDS = ("ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled")
 OPERATIONS_SHOWN_MAX = 3
-"""Of one decision, in a line for people."""
+"""Most operations of one decision that are shown in a line."""
 
 Spec = Annotated[str, typer.Argument(metavar="FILE:CLASS", help="Your class, such as my_search.py:MySearch.")]
 
@@ -122,7 +122,7 @@ def load(spec: str) -> type[CustomSearcher]:
 def run_search(
     rest: Client, kind: type[CustomSearcher], spec: str, experiment: int, *, changed: bool = False, quiet: bool = False
 ) -> None:
-    """Until the experiment has ended. Raises CliError where the class contradicts the record, or fails."""
+    """Runs the class until the experiment has ended. Raises CliError if the class contradicts the record, or fails."""
     from tenuto.schemas.envelope import decode_event
 
     view = rest.get(f"/experiments/{experiment}")
@@ -149,7 +149,7 @@ class _Runner:
     ) -> None:
         self.name = f"{Path(spec.rpartition(':')[0]).name}:{kind.__name__}"
         self.recorded: dict[str, bytes] = {}
-        """By the id of the event that was decided on: a digest of the operations on record."""
+        """Digest of the recorded operations, by the id of the event that they were decided on."""
         self._rest, self._kind, self._experiment = rest, kind, experiment
         self._changed, self._quiet = changed, quiet
         self._last = 0
@@ -157,7 +157,7 @@ class _Runner:
         self._told: Told | None = None
 
     def note(self, event: Event) -> None:
-        """What is on record already, before the class is told anything."""
+        """Notes operations that are on record already, before the class is told of any event."""
         from tenuto.schemas.events.request import SearchOperationsRequested
 
         if isinstance(event.data, SearchOperationsRequested):
@@ -225,7 +225,7 @@ class _Runner:
             say(f"position {event.position}, {event.type}: {_words(operations)}", flush=True)
 
     def _patiently(self, path: str, body: dict[str, Any]) -> Any:
-        """Waits while the cluster is away; a request that is sent twice is recorded once."""
+        """Posts, and waits while the cluster is unreachable; a request that is sent twice is recorded once."""
         from tenuto.client.waiting import Outage
 
         outage = Outage(notice)

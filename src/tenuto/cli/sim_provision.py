@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tenuto.services.scheduler.simulation.script import Script
 
 POLL_SECONDS = 30.0
-"""Between two looks at the provider."""
+"""Simulated time between two polls of the provider."""
 WAYS = ("provisioned", "threshold", "static")
 
 

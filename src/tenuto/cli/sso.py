@@ -50,7 +50,7 @@ def _code(listener: socket.socket) -> str:
             line = sys.stdin.readline()
             if line.strip():
                 return line.strip()
-            if not line:  # there is nobody to type
+            if not line:  # end of input: the code cannot be typed
                 inputs.remove(sys.stdin)
     raise CliError("Nobody signed in within ten minutes: begin again with `tenuto login --sso`.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 HOUSEKEEPING = ("CheckpointDeleted", "ReportRefused")
-"""Whose reasons are not the last decision that a user waits for."""
+"""Events whose reasons are not the last decision that a user waits for."""
 ENDED = {"ExperimentCompleted": "completed", "ExperimentFailed": "failed", "ExperimentCanceled": "canceled"}
 
 

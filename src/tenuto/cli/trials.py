@@ -91,7 +91,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def presence(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """When its workers last reported something, since when they are to leave, or when it starts again."""
+    """Times at which its workers last reported, since which they are to exit, or at which it restarts."""
     from tenuto.cli.output import seconds, when
 
     rows = []

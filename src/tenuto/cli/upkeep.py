@@ -15,9 +15,9 @@ from tenuto.client.errors import Refused
 parked_app = typer.Typer(no_args_is_help=True)
 views_app = typer.Typer(no_args_is_help=True)
 RETRY_SECONDS_MAX = 30.0
-"""Longer than the consumer waits between its looks: then it is away."""
+"""Longest wait for a retry, longer than the consumer pauses between its looks: after that it is not running."""
 REBUILD_SECONDS_MAX = 3_600.0
-"""A log of some millions of events is folded again in minutes."""
+"""Longest wait for a rebuild: a log of some millions of events is folded again in minutes."""
 POLL_SECONDS = 0.5
 REASON_SHOWN_CHARACTERS = 100
 Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER...", help="As `tenuto parked ls` shows them.", min=1)]

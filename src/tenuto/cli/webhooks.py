@@ -90,7 +90,7 @@ def create(
 
 
 def _trigger(text: str) -> dict[str, Any]:
-    """Of `--on`. Raises CliError."""
+    """Trigger from the text of `--on`. Raises CliError."""
     kind, _, rest = text.partition(":")
     if kind in ("experiment", "trial") and rest:
         return {"on": kind, "states": rest.split(",")}

@@ -11,7 +11,7 @@ from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.errors import CliError
 
 NO_CUT_OFF_RULES = ("asha.finalist",)
-"""What it records as the cut-off is not what decided: it compares with nobody."""
+"""Rules whose recorded cut-off decided nothing: they compare the trial with no other."""
 SAID = {
     "TrialRequested": "started",
     "TrialExtended": "goes on",

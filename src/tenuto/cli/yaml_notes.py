@@ -11,7 +11,7 @@ from tenuto.cli.say import say
 
 
 def tell_differences(path: Path, text: bytes) -> None:
-    """Where other readers of YAML take a value for something else: what is meant is the user's to say."""
+    """Warns of values that other readers of YAML take for something else: only the user knows which is meant."""
     from tenuto.schemas.config.yaml_text import differences
 
     for difference in differences(text):

@@ -1,4 +1,4 @@
-"""The account that users' code runs as, if it is not the agent's own. Used by the agent, and by whoever starts one.
+"""The account that users' code runs as, if it is not the agent's own. Used by the agent, and by programs that start one.
 
 An agent that may change accounts (root, or with the capabilities below) starts workers, their warm processes and the supervisors
 of gangs as this account: without supplementary groups, with a home directory of its own, and without rights to the files of the

@@ -99,8 +99,8 @@ _STORED = re.compile(r"[0-9]{20}-[0-9]+\.json")
 
 
 class StoreTarget:
-    """A store with one object per anchor. It is of use only if the store keeps what is written (object lock, or versions that
-    nobody may delete)."""
+    """A store with one object per anchor. It is of use only if the store keeps written objects: with object lock, or versions
+    that no user may delete."""
 
     def __init__(self, stores: Stores, store: str, below: str) -> None:
         self._stores, self._store, self._below = stores, store, below

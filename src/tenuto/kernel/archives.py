@@ -1,5 +1,5 @@
-"""Unpacking of tar archives that others made. Python has a filter for that since 3.11.4; before, as in Debian 12, the same is
-refused here: paths and links that lead outside the directory, devices, and rights that nobody should have."""
+"""Unpacking of tar archives from others. Python has a filter for that since 3.11.4; before, as in Debian 12, the same is
+refused here: paths and links that lead outside the directory, devices, and excessive rights."""
 
 from __future__ import annotations
 

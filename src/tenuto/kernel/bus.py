@@ -30,8 +30,8 @@ PINGS_OUTSTANDING_MAX = 2
 RECONNECT_SECONDS = 0.2
 """Pause between attempts to connect: the bus is local or near, and a service without it is only slower."""
 CONNECT_SECONDS_MAX = 5.0
-"""Longest wait for each step of a connection. A server without time for its clients needs seconds for a TLS handshake: whoever
-gave up sooner would begin anew for ever, and take more of that time."""
+"""Longest wait for each step of a connection. A server under load needs seconds for a TLS handshake: a client that gave up
+sooner would start over without end, and add to the load."""
 CLOSE_SECONDS_MAX = 2.0
 """Longest wait for a connection to close. A server that is stopped, or a peer that ends TLS without a word, would hold up the end
 of the process for ever; what has to arrive was acknowledged before."""

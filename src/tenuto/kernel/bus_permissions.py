@@ -8,7 +8,7 @@ stored in the log's stream.
 Within its account each agent is a user of its own, whose subjects end in its id.
 
 Readers, the automations of users, are in a third account: they hear what is published of the log, and may ask its stream for
-messages by position. They make no consumers, because whoever may make one can have the server publish at any subject. Pure.
+messages by position. They make no consumers, because a client that can may have the server publish at any subject. Pure.
 """
 
 from __future__ import annotations

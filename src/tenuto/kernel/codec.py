@@ -21,10 +21,10 @@ from pydantic import BaseModel, TypeAdapter
 
 S = TypeVar("S")
 DERIVED = {"derived": True}
-"""Of a field that follows from other fields: an index, a count, a memo."""
+"""Metadata of a field that follows from other fields: an index, a count, a memo."""
 _SCALARS = (str, int, float, bool)
 _DIGEST_CHARACTERS = 16
-"""Of a SHA-256 in hexadecimal: enough against accidents."""
+"""Length of an abbreviated SHA-256 in hexadecimal: enough against accidental changes."""
 
 
 class SnapshotRefused(Exception):
@@ -154,7 +154,7 @@ def _is_of_models(kind: Any) -> bool:
 
 
 def _of_models(kind: Any) -> _Way:
-    """As text within the text, because the order of keys in a configuration must survive; pydantic reads and writes it fast."""
+    """Codec of models as text within the text, which keeps the order of keys in a configuration; pydantic is fast at it."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     dump, load = adapter.dump_json, adapter.validate_json
     return _Way(str(getattr(kind, "__name__", kind)), lambda value: dump(value).decode(), load)

@@ -1,7 +1,7 @@
 """Root without its rights over other accounts: how users' code runs where the agent is root, and no other account can be used.
 
 A program that is started through this file is still root, so that it can use an interpreter in root's home. But it may not pass
-over the permissions of files, change owners, become somebody else, or look into processes that have more rights than itself; and
+over the permissions of files, change owners, change its user, or look into processes that have more rights than itself; and
 it, and all that it starts, never get those rights back. What belongs to another account and is closed is closed to it, and so are
 `/proc/<pid>/environ` and the memory of services and agents.
 

@@ -1,4 +1,4 @@
-"""Which connection gives way to a further one where there is no more room. Pure."""
+"""Choice of the connection that gives way to a new one when there is no more room. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
 NETWORK_V6_BITS = 64
-"""So much of an IPv6 address says whose it is: whoever has one has all that begin alike."""
+"""Bits of an IPv6 address that identify its holder: one holder has all addresses with the same beginning."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Held:
 
     address: str
     asked: bool
-    """It brought a whole request before."""
+    """True: it brought a whole request before."""
     since_seconds: float
-    """When it was made, by a clock that never goes back."""
+    """Time at which it was made, by a clock that never goes back."""
 
 
 def gives_way(held: Sequence[Held]) -> int | None:
@@ -36,7 +36,7 @@ def gives_way(held: Sequence[Held]) -> int | None:
 
 
 def holder(address: str) -> str:
-    """Whose connection it is, by its address: the address itself, or the network of an IPv6 address."""
+    """Holder of a connection's address: the address itself, or the network of an IPv6 address."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

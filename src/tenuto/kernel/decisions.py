@@ -16,8 +16,8 @@ Decisions = Mapping[type, Decide]
 
 
 def decisions(*functions: Decide, parameter: str = "command") -> Decisions:
-    """By the class, or each class of a union, that the function's `parameter` is annotated with. Raises TypeError for one without
-    such a class, and for two functions of one class."""
+    """Table of decide functions by the class, or each class of a union, that their `parameter` is annotated with. Raises
+    TypeError for a function without such a class, and for two functions of one class."""
     table: dict[type, Decide] = {}
     for function in functions:
         found = get_type_hints(function).get(parameter)

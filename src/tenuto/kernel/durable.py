@@ -52,7 +52,7 @@ Establish = Callable[[Any], Awaitable[ConsumerConfig]]
 
 
 class SafeBroker(NatsBroker):
-    """With a client that sends no credentials to a server that offers no TLS where its URL says tls://."""
+    """Broker whose client sends no credentials to a server that offers no TLS if its URL says tls://."""
 
     async def _connect(self) -> Client:
         client = SafeClient()
@@ -144,8 +144,8 @@ class DurableConsumer:
         return info
 
     def _pace(self) -> None:
-        """Slows FastStream down: after an answer that nobody serves the consumer it asks again at once, and without end if the
-        consumer is gone."""
+        """Slows FastStream down: it asks again at once after an answer that no server has the consumer, and without end if the
+        consumer is deleted."""
         subscription = self._subscriber.subscription
         if subscription is not None:
             subscription.fetch = paced(subscription.fetch)  # type: ignore[method-assign,assignment]

@@ -31,7 +31,7 @@ class Draft:
 
 
 NO_ENVELOPE = Draft(0)
-"""For a table none of whose folds reads it."""
+"""Envelope for a table none of whose folds reads it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Folds(Generic[S]):
         return self.apply(state, event.data, event)
 
     def apply(self, state: S, data: EventData, envelope: Envelope = NO_ENVELOPE) -> S:
-        """As `evolve`, also for an event that is not recorded yet."""
+        """Same as `evolve`, but also for an event that is not recorded yet."""
         kind = type(data)
         fold = self._plain.get(kind)
         if fold is not None:

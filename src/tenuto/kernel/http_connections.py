@@ -14,15 +14,15 @@ from tenuto.kernel.connection_shares import Held, gives_way, holder
 logger = logging.getLogger(__name__)
 
 HEAD_SECONDS_MAX = 20.0
-"""From a connection, or the first byte of a request on it, to the end of the request's headers."""
+"""Longest time from a connection, or the first byte of a request on it, to the end of the request's headers."""
 REST_SECONDS_MAX = 120.0
-"""To send what is left of a body after its request was refused: the connection can then be used again."""
+"""Longest time to send the rest of a body after its request was refused: the connection can then be used again."""
 UNREAD_SECONDS = 60.0
-"""In so long a client must read what waits for it (an answer is kept in memory until it is read) ..."""
+"""Longest time in which a client must read all that waits for it (an answer is kept in memory until it is read) ..."""
 READ_BYTES_MIN = 240 << 10
-"""... or at least so much of it, 4 KiB a second: as much as is asked of one that sends. One that does not is cut off."""
+"""... or at least this many bytes of it, 4 KiB a second, as is asked of a client that sends; a slower one is cut off."""
 CONNECTIONS_MAX = 900
-"""Below the 1,024 open files that a process usually may have, with room for the database, the bus and contexts."""
+"""Most connections, below the 1,024 open files that a process usually may have: the database, the bus and contexts need some."""
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -36,7 +36,7 @@ class BoundedProtocol(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _waits_for = ""
     held: Held | None = None
-    """As it is counted once it waits for its client."""
+    """Entry of this connection in the choice of the one that gives way. None: not connected yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -144,7 +144,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Without an error of its own where an answer was begun already."""
+        """Answers 400, unless an answer has begun already; then closes the connection."""
         media_type, body = self.unreadable(msg)
         lines = ("HTTP/1.1 400 Bad Request", f"Content-Type: {media_type}", f"Content-Length: {len(body)}")
         if self.cycle is None or self.cycle.response_complete:

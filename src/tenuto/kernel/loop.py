@@ -106,7 +106,7 @@ class ServiceLoop(Generic[S_co]):
         await self._ready.wait()
 
     def watched(self) -> Watched:
-        """What is told of the loop in metrics."""
+        """Sources of the loop's metrics."""
 
         async def waiting() -> Sequence[Sample]:
             return [Sample(catalogue.COMMANDS_WAITING, self._waiting.qsize(), (self.core.name,))]

@@ -51,7 +51,7 @@ class PulledConsumer:
     def __init__(
         self, settings: Settings, stream: str, name: str, establish: Establish, take: Take, messages_max: int, bytes_max: int
     ) -> None:
-        """At most `messages_max` messages, and about `bytes_max` bytes, are taken and not yet released."""
+        """`messages_max`, and about `bytes_max`: most messages, and bytes, that are taken and not yet released."""
         self._settings, self._stream, self._name, self._establish, self._take = settings, stream, name, establish, take
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._seldom = Seldom(logger)

@@ -12,13 +12,13 @@ from nats.js.api import Header
 from tenuto.schemas import subjects
 
 NO_RESPONDERS = "503"
-"""Status by which the server itself answers where nobody hears the subject."""
+"""Status of the server's own answer if the subject has no subscribers."""
 
 
 async def ask(bus: Client, subject: str, question: bytes, seconds: float) -> bytes:
     """The answer of the service that the subject names. Raises nats.errors.Error.
 
-    A right to answer whoever asked, which the server gives with each message, ends when the server reads its users again (as it
+    A right to answer the asker, which the server gives with each message, ends when the server reads its users again (as it
     does whenever an agent joins) or the service reconnects. So the inbox names the service, which may always answer there.
     """
     inbox = subjects.answers_of(bus.new_inbox(), subjects.service_of(subject))

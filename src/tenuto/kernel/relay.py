@@ -65,7 +65,7 @@ class Relay:
         """Position up to which the stream holds the log, as far as this relay knows."""
 
     def watched(self) -> Watched:
-        """What is told of it in metrics."""
+        """Sources of the relay's metrics."""
 
         async def stores() -> Sequence[Sample]:
             return [Sample(catalogue.BUS_STORES, float(self._stores.state.ok))]

@@ -36,7 +36,7 @@ def _made(prefix: str) -> tuple[Path, int]:
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
-        with contextlib.suppress(OSError):  # no locks on this file system: nobody removes it, either
+        with contextlib.suppress(OSError):  # no locks on this file system: no process removes it, either
             fcntl.flock(held, fcntl.LOCK_EX)
         if path.exists():
             return path, held

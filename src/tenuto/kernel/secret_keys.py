@@ -15,7 +15,7 @@ from tenuto.kernel.settings import SettingsError
 
 KEY_BYTES = 32
 KEYS_MAX = 16
-"""In the file: one, and one more for each change that did not come to its end."""
+"""Most keys in the file: one, and one more for each change that was not completed."""
 NONCE_BYTES, TAG_BYTES = 12, 16
 
 
@@ -24,26 +24,26 @@ class SecretKeyError(SettingsError):
 
 
 class Keys:
-    """Of one process. The file is read, or made, when a key is first needed, and again where none of the known keys fits."""
+    """Keys of one process. The file is read, or made, when a key is first needed, and again if none of the known keys fits."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._keys: tuple[bytes, ...] = ()
 
     def load(self, *, again: bool = False) -> tuple[bytes, ...]:
-        """The present key first. Raises SecretKeyError."""
+        """Keys, the present one first. Raises SecretKeyError."""
         if again or not self._keys:
             self._keys = _load_or_make(self._file)
         return self._keys
 
     def begin_change(self) -> None:
-        """From now on the file has a new key in front, so that every process can read what is sealed with it. Raises
+        """Puts a new key in front of the file's, so that every process can read what is sealed with it from now on. Raises
         SecretKeyError."""
         known = self.load(again=True)
         self._replace((os.urandom(KEY_BYTES), *known) if len(known) < KEYS_MAX else known)
 
     def end_change(self) -> None:
-        """The file has the present key alone. Raises SecretKeyError."""
+        """Removes all keys but the present one from the file. Raises SecretKeyError."""
         self._replace(self.load()[:1])
 
     def _replace(self, keys: tuple[bytes, ...]) -> None:

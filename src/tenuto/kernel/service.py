@@ -36,7 +36,7 @@ CONNECT_MESSAGE_SECONDS = 5.0
 
 class App(Protocol):
     def watched(self) -> Watched:
-        """What is told of the service in its metrics."""
+        """State of the service for monitoring."""
         ...
 
     async def run(self) -> None:

@@ -86,7 +86,7 @@ class Settings:
     oidc_groups_claim: str = "groups"
     """Claim that has the user's groups; roles may be granted to groups."""
     oidc_create_users: int = 0
-    """1: whoever the provider knows becomes a user at the first sign-in. 0: an admin makes and links users."""
+    """1: a person that the provider knows becomes a user at the first sign-in. 0: an admin makes and links users."""
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""
@@ -98,8 +98,8 @@ class Settings:
     deletion_grace_hours: float = 24.0
     """Time in which the deletion of an experiment can be taken back. 0: it is deleted at once."""
     public_url: str = ""
-    """How users reach the REST door, for links in notices, such as https://tenuto.example.com. Empty: `rest_host` and
-    `rest_port`."""
+    """Address by which users reach the REST door, for links in notices, such as https://tenuto.example.com. Empty: `rest_host`
+    and `rest_port`."""
     webhook_addresses: str = ""
     """Addresses and networks that are not public and that webhooks may be sent to, with commas between, such as
     10.20.0.0/16,127.0.0.1. Empty: none."""
@@ -107,7 +107,7 @@ class Settings:
     """Largest packed model directory in bytes, for the gateway and agents that it is sent to: it is for code, not for data."""
     artifact_bytes_max: int = 1 << 30
     """Largest artifact of an unmanaged run in bytes; a run keeps at most ten times as much, an experiment a hundred times, the
-    runs of one user two hundred times: room for the weights of models, so that nobody fills the shared directory."""
+    runs of one user two hundred times: room for the weights of models, but no user can fill the shared directory."""
     lease_seconds_max: float = 10.0
     """Time without a heartbeat after which an agent is lost: five missed heartbeats."""
     heartbeat_seconds: float = 2.0
@@ -134,7 +134,7 @@ class Settings:
     file:///mnt/elsewhere/anchors.jsonl, store://audit/anchors (a store of `tenuto store create`) or https://host/path. Empty:
     none."""
     anchor_seconds: float = 3600.0
-    """Time between two such notes while the log grows. Somebody who controls the database can cut off, unnoticed, what was
+    """Time between two such notes while the log grows. An attacker who controls the database can cut off, unnoticed, what was
     recorded since the last note. 0: notes are made only by `tenuto log anchor`."""
     anchor_key_file: str = ""
     """File with the gateway's key that signs the notes, readable only by its owner; made at the first start."""
@@ -180,7 +180,8 @@ class Settings:
     /data,/scratch:rw. Of a read-only one also what is below it. `pool` among them: what the agent's pool allows, too. Empty:
     none, whatever the pool allows."""
     docker_root: int = 0
-    """1: containers of an agent that runs as root, and has no `worker_user`, run as root, too. 0: they run as nobody."""
+    """1: containers of an agent that runs as root, and has no `worker_user`, run as root, too. 0: they run as the
+    system's unprivileged account."""
     docker_network: str = "bridge"
     """Network of containers, by its name in Docker: bridge, host, none, or one that the operator made."""
     docker_gang_network: str = "host"

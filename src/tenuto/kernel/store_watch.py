@@ -145,7 +145,7 @@ class StoreWatch:
         logger.warning("the stream %s, which stored nothing, was deleted to be made anew", stream)
 
     async def _probe(self) -> None:
-        """Sends a message that nobody reads, and removes it again."""
+        """Sends a message that has no reader, and removes it again."""
         try:
             ack = await self._js.publish(subjects.INGRESS_PROBE, b"", timeout=PROBE_SECONDS_MAX)
         except APIError as error:

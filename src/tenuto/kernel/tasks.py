@@ -17,7 +17,7 @@ async def stop_task(task: asyncio.Task[Any] | None, *, seconds_between: float = 
         task.cancel()
         await asyncio.wait({task}, timeout=seconds_between)
     if task is not None and not task.cancelled():
-        task.exception()  # marks the error as retrieved: nobody needs the result of a stopped task
+        task.exception()  # marks the error as retrieved: the result of a stopped task is not needed
 
 
 async def run_together(**work: Coroutine[Any, Any, None]) -> None:

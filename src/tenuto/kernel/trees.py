@@ -1,4 +1,4 @@
-"""Removal of directories that somebody else has filled.
+"""Removal of directories with untrusted contents.
 
 `shutil.rmtree` goes down by recursion and keeps a descriptor for each level, so a directory in which ten thousand lie within each
 other ends it, and with some hundred it takes the descriptors of the process. One that its owner has closed ends it, too.
@@ -16,7 +16,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_tree(path: str | Path) -> None:
     """Removes a directory with all that is in it, or as much of it as this account can. Links are removed, and not followed. Does
-    nothing if there is no directory. Nobody else may write to it any more."""
+    nothing if there is no directory. No other process may write to it any more."""
     with contextlib.suppress(OSError):
         _open_up(path)
         top = os.open(path, _DIRECTORY)

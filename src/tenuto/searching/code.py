@@ -1,7 +1,7 @@
 """A function or class of a notebook or script as a module of its own: its source, and that of what it uses.
 
 Source, and not a pickle: the code is part of the record, where people read it, `tenuto diff` compares it and a reproduction runs
-it, also with another Python; and unpickling runs whatever somebody put there.
+it, also with another Python; and unpickling runs any code that was put there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenuto.client.errors import ClientError
 
 PLAIN = (int, float, str, bytes, bool, type(None))
 PLAIN_CHARACTERS_MAX = 10_000
-"""Of a constant that is written into the source: more is data, which belongs into a file."""
+"""Most characters of a constant that is written into the source: more is data, which belongs into a file."""
 OBJECTS_MAX = 1_000
 
 
@@ -102,8 +102,8 @@ class _Module:
 
 
 def _installed(module: str) -> bool:
-    """Whether a worker on this machine, or one with the same packages, can import it: it is of the standard library or of the
-    environment's packages, and not a file of the user's."""
+    """True if a worker on this machine, or one with the same packages, can import the module: it is of the standard library or of
+    the environment's packages, and not a file of the user's."""
     top = module.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "tenuto":
         return True

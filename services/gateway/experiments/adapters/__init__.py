@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for experiments."""
+"""Adapters of experiments to systems outside the gateway."""

@@ -17,8 +17,8 @@ from tenuto.services.gateway.reader.archives import ContextRefused
 
 _INCOMING = ".incoming-"
 DIRECTORY_MODE, ARCHIVE_MODE = 0o750, 0o640
-"""For agents that are root, have the gateway's account or are in its group; not for the account of users' code, which would read
-what others submitted."""
+"""Modes for reading by agents that are root, have the gateway's account or are in its group; not by the account of users' code,
+which could otherwise read other users' submissions."""
 Judge = Callable[[Path], Awaitable[frozenset[str]]]
 """Names at the top of a packed model directory. Raises ContextRefused."""
 

@@ -28,7 +28,7 @@ from tenuto.services.gateway.read_models.common import PROJECTION
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks for deletions that are due: people wait for hours, and a look costs microseconds."""
+"""Pause between looks for deletions that are due: users wait for hours, and a look costs microseconds."""
 CODE_SECONDS_MIN = 600.0
 """Age of packed code that may be removed. A submission with the same code may be under way, whose experiment is recorded after
 its code is stored: within the time that reading a submission may take."""
@@ -52,7 +52,7 @@ class Deleter:
         self._loop, self._clock = loop, clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Deletes until cancelled."""
         await self._loop.wait_ready()
         while True:
             await self.carry_out_due()

@@ -21,17 +21,17 @@ from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.services.gateway.http.turns import Turns
 
 TRIALS_MAX = 1_000
-"""A forest takes time with their number; more hardly change what it says."""
+"""Most trials that are used: a forest takes time with their number, and more hardly change the result."""
 TRIALS_MIN = 4
-"""With fewer there is nothing to compare."""
+"""Fewest trials that can be compared."""
 NAMES_MAX = 64
 CHOICES_MAX = 64
 """Values of a hyperparameter that is no number; one with more tells trials apart like a name."""
 SECONDS_MAX = 25.0
-"""Less than a browser waits."""
+"""Longest computation, less than a browser waits."""
 WAITING_MAX = 16
 MEMORY_BYTES_MAX = 4 << 30
-"""Of addresses; the libraries map far more than they use."""
+"""Limit of address space; the libraries map far more than they use."""
 NICENESS = 10
 MODULE = "tenuto.services.gateway.experiments.adapters.importance"
 ANSWER_BYTES_MAX = 1 << 20

@@ -19,12 +19,12 @@ from tenuto.services.gateway.experiments.state import ExperimentsState
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Between two looks for experiments whose time is over: limits are hours, and a look at a thousand experiments takes a
+"""Pause between looks for experiments whose time is over: limits are hours, and a look at a thousand experiments takes a
 millisecond."""
 STORAGE_LOOK_SECONDS = 5.0
-"""Between two counts of what workspaces with a limit have stored: some milliseconds each, and only where there is a limit."""
+"""Pause between counts of the bytes that limited workspaces have stored: some milliseconds for each of them."""
 COUNT_SHARE = 0.02
-"""Most of the time that counts take: with many large workspaces there are fewer."""
+"""Largest share of the time that counts take: with many large workspaces there are fewer."""
 
 
 class LimitKeeper:
@@ -40,7 +40,7 @@ class LimitKeeper:
         self._loop, self._clock, self._stored_bytes, self._views_reached = loop, clock, stored_bytes, views_reached
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Enforces limits until cancelled."""
         await self._loop.wait_ready()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._end(), name="time-limits")

@@ -30,11 +30,11 @@ from tenuto.services.gateway.notices.state import WAITING_MAX, is_hidden
 from tenuto.services.gateway.rights.access import Subject
 
 CheckNew = Callable[[ExperimentsState, Subject, ExperimentConfig], None]
-"""Whether a subject may submit such an experiment. Raises Refused."""
+"""Check that a subject may submit such an experiment. Raises Refused."""
 
 
 def act(state: ExperimentsState, event: Event, decided: Sequence[EventData], check_new: CheckNew) -> list[EventData]:
-    """What rules do because of an event of another service, which is folded already. `decided`: notices that follow from it
+    """Actions of rules on an event of another service, which is folded already. `decided`: notices that follow from the event
     anyway, which are not folded yet."""
     acting = state.acting
     if not acting.experiments and not acting.placed and acting.ended is None and acting.placed_ended is None:
@@ -110,7 +110,7 @@ def _done(
 def _forked(
     state: ExperimentsState, rule: Rule, ruled: Ruled, experiment_id: int, forks: int, check_new: CheckNew
 ) -> Sequence[EventData]:
-    """Of a user who was removed meanwhile, or who may not submit there any more, there is none."""
+    """Events of a fork; empty if the user was removed meanwhile, or may no longer submit there."""
     owner = state.owner(ruled.user, experiment_id)
     if ruled.config is None or not (owner in state.users or state.may_all(owner)):
         return ()
@@ -145,7 +145,7 @@ def fork_config(
 
 
 def forked(config: ExperimentConfig, rule: Rule) -> ExperimentConfig | None:
-    """What the rule would submit, as far as it is known before. None: it would be refused."""
+    """Configuration that the rule would submit, as far as it is known before. None: it would be refused."""
     try:
         return fork_config(config, 1, 0, rule)
     except (Unfit, ValidationError):
@@ -174,9 +174,9 @@ FORKS_MAX = 5
 
 
 def check_rules(state: ExperimentsState, command: SubmitExperiment, check_new: CheckNew) -> None:
-    """Whether each fork would be a configuration that may be submitted now, and each webhook is the user's. A reproduction has
-    the rules of the original, whoever asks for it: there a notice to somebody else's webhook is left out, and so is a fork where
-    the asker may not submit it. Raises Refused."""
+    """Checks that each fork would be a configuration that may be submitted now, and that each webhook is the user's. Raises
+    Refused. A reproduction has the rules of the original, whichever user asks for it: a notice to another user's webhook is left
+    out there, and so is a fork that the asker may not submit."""
     config, reproduced = command.config, command.parent is not None and command.parent.relation == "reproduction"
     forks = sum(rule.do == "fork" for rule in config.automation)
     if forks > FORKS_MAX and not reproduced:

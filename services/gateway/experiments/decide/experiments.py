@@ -61,14 +61,14 @@ from tenuto.services.gateway.rights.workspaces import (
 
 
 def check_new(state: ExperimentsState, subject: Subject, config: ExperimentConfig) -> None:
-    """Whether the subject may submit it. Raises Refused."""
+    """Checks that the subject may submit it. Raises Refused."""
     check_place(state, subject, config.resources.workspace, config.project)
     check_limits(state, config)
 
 
 def check_fork(state: ExperimentsState, subject: Subject, config: ExperimentConfig) -> None:
-    """The same for a fork that a rule makes: nobody counts then what its workspace has stored, so what was noted counts.
-    Raises Refused."""
+    """Same as `check_new`, but for a fork that a rule makes: its workspace's stored bytes are not counted then, so the noted
+    number applies. Raises Refused."""
     check_new(state, subject, config)
     check_storage(state, config.resources.workspace, workspace_of(state.access, config.resources.workspace).noted_bytes)
 

@@ -1,1 +1,1 @@
-"""What handlers of experiments share, with each other and with those of other subjects."""
+"""Functions that handlers of experiments share, with each other and with those of other subjects."""

@@ -53,7 +53,7 @@ class Comparing:
         self._records, self._views, self._contexts, self._changes = records, views, contexts, changes
 
     async def diff(self, a: str, b: str) -> DiffView:
-        """Of two experiments, of two trials, or of a trial and an experiment's best one. Raises Refused."""
+        """Differences of two experiments, of two trials, or of a trial and an experiment's best one. Raises Refused."""
         trials = "-" in a or "-" in b
         # One after the other, so that the same question gets the same refusal.
         (side_a, trial_a), (side_b, trial_b) = await self._side(a, trials), await self._side(b, trials)

@@ -159,8 +159,8 @@ class Deriving:
         return source.model_copy(update={"trial_number": 1}) if source else None
 
     async def _trusted(self, sources: tuple[TrialSource, ...]) -> str:
-        """Whose checkpoints they are, where that is somebody else. A trial that goes on from one unpickles what its code kept,
-        and so may run what somebody else wrote: not without the asker's word. Raises Refused."""
+        """Owner of the checkpoints, if it is another user; else empty. A trial that continues from one unpickles what its code
+        saved, so it may run another user's code: only with the asker's consent. Raises Refused."""
         if not sources:
             return ""
         experiment_id = experiment_of(sources[0].checkpoint_id)

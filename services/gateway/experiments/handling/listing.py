@@ -1,4 +1,4 @@
-"""What a list of experiments may be asked for."""
+"""Query of a list of experiments."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ExperimentQuery(BaseModel):
 
 
 def _is_place(sort: Sort, value: str) -> bool:
-    """Whether the database can read it."""
+    """True if the database can read the value."""
     try:
         if sort in ("id", "ended"):
             return abs(int(value)) < 2**63

@@ -1,4 +1,4 @@
-"""Where experiments are, and whose."""
+"""Places of experiments: their owner and workspace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenuto.services.gateway.http.context import Place
 
 
 async def place_of(state: ExperimentsState, views: ExperimentQueries, experiment_id: int) -> Place | None:
-    """Of an experiment, also an ended one. None: there is no such experiment."""
+    """Place of an experiment, also an ended one. None: it does not exist."""
     live = state.live.get(experiment_id)
     found = (live.user, live.workspace) if live is not None else await views.place(experiment_id)
     return None if found is None else Place(state.owner(found[0], experiment_id), found[1])

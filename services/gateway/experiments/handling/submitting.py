@@ -21,10 +21,10 @@ from tenuto.services.gateway.rights.access import workspace_of
 
 
 def check_place(door: ExperimentsDoor, config: ExperimentConfig) -> None:
-    """Whether the asker may submit there, with what the token is limited to. Raises Refused."""
+    """Checks that the asker may submit there, within the token's limits. Raises Refused."""
     state, subject = door.state, door.subject()
     places.check_place(state, subject, config.resources.workspace, config.project)
-    if subject.workspace:  # the forks of its rules are made later, when nobody shows a token
+    if subject.workspace:  # the forks of its rules are made later, without a token to check
         for rule in config.automation:
             fork = forked(config, rule) if rule.do == "fork" else None
             if fork is not None:
@@ -32,7 +32,7 @@ def check_place(door: ExperimentsDoor, config: ExperimentConfig) -> None:
 
 
 async def stored_bytes(door: ExperimentsDoor, workspace: str) -> int | None:
-    """Of the workspace's checkpoints; None where it has no limit of them."""
+    """Bytes of the workspace's checkpoints; None if it has no limit of them."""
     await door.users_known()
     limited = workspace_of(door.state.access, workspace).storage_bytes_max
     return await door.views.stored_bytes(workspace) if limited else None

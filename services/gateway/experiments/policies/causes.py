@@ -1,4 +1,4 @@
-"""Why a trial that was to repeat another one came to another result, as far as the record knows. Pure."""
+"""Reasons why a trial that was to repeat another one had a different result, as far as the record knows. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ TEXT_CHARACTERS_MAX = 200
 
 class Condition(NamedTuple):
     name: str
-    """With dots for a nested one."""
+    """Name of the value, with dots for a nested one."""
     operator: str
     """One of = < <= > >=."""
     value: float | str

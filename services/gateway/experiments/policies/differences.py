@@ -17,14 +17,14 @@ class Side:
 
     label: str
     config: Mapping[str, Any]
-    """As recorded, in plain data."""
+    """Configuration as recorded, in plain data."""
     hyperparameters: Mapping[str, Any] | None
-    """Of the trial. None: an experiment, whose search space counts."""
+    """Hyperparameters of the trial. None: an experiment, whose search space is compared."""
     seed: int
     seed_chosen: bool
-    """Set by someone, not drawn."""
+    """True: the user set the seed. False: it was drawn."""
     target_length: int | None = None
-    """Of the trial."""
+    """Target length of the trial."""
     context_hash: str = ""
     overrides: Mapping[str, str] | None = None
     git: GitState | None = None

@@ -1,8 +1,8 @@
 """The order in which differences are named: the one that most likely explains other results comes first.
 
 The order follows what a difference does to the numbers. Other data and other settings change what is learned. Another seed that
-someone chose, another number format or another code changes every step. A seed that was drawn because nobody chose one differs
-between any two experiments, so it says less about these two than what someone changed. Versions, thread counts and machines
+a user chose, another number format or another code changes every step. A seed that was drawn because none was chosen differs
+between any two experiments, so it says less about these two than a user's change. Versions, thread counts and machines
 change the order of additions: the last digits at first, more as training goes on. Another name alone changes nothing.
 """
 
@@ -86,7 +86,7 @@ def _rank(item: Difference) -> tuple[int, bool, bool, int, str]:
 
 
 def _within(item: Difference) -> int:
-    """Among those of one kind."""
+    """Rank of the difference among those of its kind."""
     if item.kind in ("package", "unused_package"):
         if item.name == "python":
             return len(NUMERIC_PACKAGES)

@@ -39,7 +39,7 @@ def fold(state: ExperimentsState, data: EventData) -> Acting:
 
 
 def _placed(acting: Acting, experiment_id: int, workspace: str) -> Acting:
-    """With the workspace's rules for the experiment, from their beginning."""
+    """Copy with the workspace's rules for the experiment, from their beginning."""
     found = acting.workspaces.get(workspace)
     if found is None:
         known = acting.placed

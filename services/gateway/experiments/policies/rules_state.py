@@ -1,4 +1,4 @@
-"""What the gateway remembers of the rules of experiments and workspaces: how often each has acted, and what it compares."""
+"""State of the rules of experiments and workspaces: number of actions of each, and the values that it compares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ruled:
     context_hash: str = ""
     context_size_bytes: int = 0
     config: ExperimentConfig | None = None
-    """For rules that fork it. None: it has none of these."""
+    """Configuration for rules that fork it. None: no rule does."""
     marks: Map[str, Mark] = field(default_factory=Map)
     workspace: str = ""
     """Workspace whose rules they are. Empty: they are the experiment's own."""
@@ -40,11 +40,11 @@ class WorkspaceRules(NamedTuple):
 @dataclass(frozen=True)
 class Acting:
     experiments: Map[int, Ruled] = field(default_factory=Map)
-    """Those that the search has not ended."""
+    """Experiments with rules of their own that the search has not ended."""
     ended: tuple[int, Ruled] | None = None
     """The one that ended last: its end is folded before it is decided on."""
     workspaces: Map[str, WorkspaceRules] = field(default_factory=Map)
-    """Those that have rules."""
+    """Rules of workspaces, by workspace; those without rules are left out."""
     placed: Map[int, Ruled] = field(default_factory=Map)
     """Experiments with rules of their workspace, that the search has not ended."""
     placed_ended: tuple[int, Ruled] | None = None
@@ -63,7 +63,7 @@ class Acting:
         return self._with(known, ended, bool(ruled.workspace))
 
     def without(self, experiment_id: int) -> Acting:
-        """After the experiment's end."""
+        """Copy after the experiment's end."""
         found = self
         for ruled in self.ruled(experiment_id):
             known = self.placed if ruled.workspace else self.experiments

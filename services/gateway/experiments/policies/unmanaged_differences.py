@@ -1,4 +1,4 @@
-"""What differs between two runs of which Tenuto trained at most one: of the other, only what its program logged is on record."""
+"""Differences between two runs of which Tenuto trained at most one: of the other, only its program's logs are on record."""
 
 from __future__ import annotations
 

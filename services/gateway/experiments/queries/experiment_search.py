@@ -56,7 +56,7 @@ class ExperimentSearch:
     submitted_before_us: int | None = None
     metric_above: float | None = None
     metric_below: float | None = None
-    """Of the best metric."""
+    """Limits of the best metric."""
     conditions: tuple[Condition, ...] = ()
     """All hold for one trial of the experiment."""
     archived: bool = False
@@ -150,7 +150,7 @@ class ExperimentLists(Fetching):
         return [row["body"] for row in rows], last
 
     async def count_experiments(self, search: ExperimentSearch) -> int:
-        """On all pages."""
+        """Number of experiments on all pages."""
         where = _where(search)
         return int(
             (await self._searched(f"SELECT count(*) AS total FROM experiments WHERE {where.sql}", *where.values))[0]["total"]

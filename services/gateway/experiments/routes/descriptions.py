@@ -1,4 +1,4 @@
-"""What people say of an experiment after its submission: its name, labels and note, whether it is archived, and its deletion."""
+"""Changes that users make to an experiment after its submission: name, labels, note, archiving and deletion."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _check_kept(experiment: ExperimentDetail) -> None:
 
 
 async def _found(door: ExperimentsDoor, experiment_id: int) -> ExperimentDetail:
-    """As the views show it, so that what is so already is not recorded again."""
+    """Experiment from the views, so that a request that changes nothing is not recorded again."""
     found = await door.views.experiment(experiment_id)
     if found is None:
         raise not_found(f"experiment {experiment_id}")

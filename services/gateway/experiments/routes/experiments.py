@@ -51,7 +51,7 @@ from tenuto.services.gateway.trials.views import CheckpointView, LogLineView, Me
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)
 WORKERS_MAX = 100
-"""Of those that something waits for, so many are named in its answer."""
+"""Most workers named in an answer of those that something waits for."""
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
 _SUBMISSION: dict[str, Any] = {
@@ -256,7 +256,7 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody, key:
 
 
 async def _end_workers(door: ExperimentsDoor, command: ExperimentCommand, grace_seconds: float | None = None) -> Response:
-    """Says which workers must leave first, and when those are killed that do not."""
+    """Carries out the command; the answer lists workers that must exit, and the time at which the rest is killed."""
     if grace_seconds is None:
         grace_seconds = door.settings.preempt_grace_seconds_max
     events = await door.carry_out(command)

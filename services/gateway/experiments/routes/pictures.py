@@ -1,4 +1,4 @@
-"""What pictures and the code browser of the page are made from; programs may ask for it, too."""
+"""Data of the page's pictures and code browser; programs may ask for them, too."""
 
 from __future__ import annotations
 

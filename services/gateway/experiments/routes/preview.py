@@ -1,4 +1,4 @@
-"""What a configuration becomes before it is submitted."""
+"""Preview of a configuration before it is submitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["workspaces"], route_class=StrictRoute)
 
 @router.post("/preview", response_model=PreviewView)
 async def preview(door: Door, body: PreviewBody) -> Response:
-    """What a configuration becomes with its template and the defaults of its workspace, and where each value comes from.
+    """Preview of a configuration: merged with its template and the defaults of its workspace, with the source of each value.
     Nothing is recorded."""
     found = await resolve(door, body.config.encode(), body.overrides)
     refused = ""
@@ -48,7 +48,7 @@ async def preview(door: Door, body: PreviewBody) -> Response:
 
 
 def _wall_hours_max(door: ExperimentsDoor, resources: Resources) -> float | None:
-    """Of the configuration or the workspace, whichever ends first. A workspace that the asker does not see is not looked at."""
+    """Limit of the configuration or the workspace, whichever ends first; a workspace that the asker does not see is ignored."""
     seen = door.sight().sees(resources.workspace)
     limit = workspace_of(door.state.access, resources.workspace).wall_hours_max if seen else 0.0
     return min((item for item in (resources.max_wall_hours, limit) if item), default=None)

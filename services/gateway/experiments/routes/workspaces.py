@@ -1,4 +1,4 @@
-"""What experiments have of their workspace: its rules, and the project that they are in."""
+"""Workspace settings of experiments: rules, and the project that an experiment is in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(tags=["workspaces"], route_class=StrictRoute)
 
 @router.get("/workspaces/{workspace}/rules", response_model=WorkspaceRulesView)
 async def rules(door: Door, workspace: WorkspaceName) -> Response:
-    """What the cluster does by itself when something happens to an experiment of the workspace."""
+    """Rules of the workspace: actions that the cluster takes by itself on events of its experiments."""
     found = door.state.acting.workspaces.get(workspace)
     return answer(WorkspaceRulesView() if found is None else WorkspaceRulesView(rules=found.rules, user=found.user))
 

@@ -1,4 +1,4 @@
-"""What the code in a model directory asks of Determined that Tenuto cannot give."""
+"""Features of Determined that the code in a model directory uses and Tenuto cannot provide."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Conversion:
     config: dict[str, Any] | None
     """The configuration in Tenuto's form, which its validation accepts; None if it is refused."""
     notes: tuple[Note, ...]
-    """What became of the fields that are not carried over as they are."""
+    """Notes on the fields that are not carried over unchanged."""
 
     @property
     def is_whole(self) -> bool:

@@ -96,7 +96,7 @@ def _plain(words: list[str]) -> list[str]:
 
 
 def _behind(words: list[str]) -> list[str]:
-    """What a launcher starts: the words behind its own options."""
+    """Program that a launcher starts: the words behind the launcher's own options."""
     if "--trial" in words:
         return words[words.index("--trial") + 1 :]
     if "--" in words:

@@ -1,4 +1,4 @@
-"""What a conversion has to say about a field: each is one sentence."""
+"""Notes of a conversion on fields, each one sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Kind(StrEnum):
     LEFT_OUT = "left out"
     """The field cannot be carried over; the experiment runs without it."""
     REFUSED = "refused"
-    """Without the field the experiment would be another one: nothing is converted."""
+    """The experiment would be another one without the field: nothing is converted."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Note:
     path: str
     kind: Kind
     sentence: str
-    """What becomes of the field, or the reason why it is not carried over and what to do."""
+    """Result of the field's conversion, or the reason why it is not carried over and what to do."""
     value: str = ""
-    """The value as JSON, shortened; empty where it says nothing."""
+    """The value as JSON, shortened; empty if it adds nothing."""
 
     def __str__(self) -> str:
         found = f" (found {self.value})" if self.value else ""

@@ -36,13 +36,13 @@ class Curve:
 
 
 def exponent_for(first: int, last: int, pixels: int) -> int:
-    """Of the widest columns of which the range has at least `pixels`, and fewer than twice as many and one; 0 where it has fewer
+    """Exponent of the widest columns of which the range has at least `pixels`, and at most twice as many; 0 if it has fewer
     batches."""
     return max((max(last - first, 1) // pixels).bit_length() - 1, 0)
 
 
 def of_points(batches: Integers, times_us: Integers, values: Numbers) -> Curve:
-    """Those points that have the metric."""
+    """Points that have the metric."""
     lacks = absent(values)
     if not lacks.any():
         return Curve(batches, times_us, values)

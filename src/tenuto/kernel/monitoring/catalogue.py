@@ -15,7 +15,7 @@ FAST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 DOOR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0)
 """Fewer for requests: there are as many series for each route."""
 SLOW_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
-"""For actions outside, such as the deletion of a checkpoint."""
+"""Buckets for actions outside the cluster's services, such as the deletion of a checkpoint."""
 
 
 @dataclass(frozen=True)

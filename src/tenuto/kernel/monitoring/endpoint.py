@@ -1,6 +1,6 @@
 """Endpoint of a service for monitoring: /metrics, /healthz, /readyz, on a port of its own, in the service's event loop.
 
-So an answer to /healthz proves that the loop runs. Whoever reaches the port sees no secret, and can hold nothing up: there are
+So an answer to /healthz proves that the loop runs. A client of the port sees no secret, and can hold nothing up: there are
 few connections, of each address and in all, metrics are rendered at most once a second, and the rate of answers is bounded.
 """
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 32
 CONNECTIONS_PER_ADDRESS_MAX = 8
-"""A scraper, or the probes of Kubernetes, have one or two."""
+"""Most connections of one address: a scraper, or the probes of Kubernetes, have one or two."""
 HELD_SECONDS_MIN = 1.0
 """A connection of this age gives way to a new one."""
 TURNED_AWAY_SECONDS = 1.0
@@ -34,7 +34,7 @@ TURNED_AWAY_MAX = 256
 HEAD_SECONDS_MAX = 5.0
 """Longest time to say what is wanted: one short request."""
 ANSWERS_PER_SECOND_MAX = 50
-"""Of all clients together: far more than scrapers and probes ask for, and a few hundredths of a processor."""
+"""Most answers to all clients together: far more than scrapers and probes ask for, and a few hundredths of a processor."""
 RENDER_SECONDS = 1.0
 """Age up to which a rendered answer is given again: it takes some milliseconds to make."""
 OPEN_METRICS = "application/openmetrics-text"
@@ -80,7 +80,7 @@ class MonitoringProtocol(BoundedProtocol):
         return self.client[0] if self.client else ""
 
     def turn_away(self) -> None:
-        """Not at once: whoever waits makes no further connection meanwhile."""
+        """Closes the connection after a pause: a client that waits makes no further connection meanwhile."""
         if len(_TURNED_AWAY) >= TURNED_AWAY_MAX:
             self.transport.abort()
             return
@@ -103,7 +103,7 @@ class Endpoint:
         self._registry = registry
         registry.register(Readiness(self._not_ready))
         self._rendered: dict[tuple[str, bool], tuple[float, bytes]] = {}
-        """By content type and readiness: when it was made, and the answer. So `/metrics` never denies what `/readyz` says."""
+        """Time of rendering and answer, by content type and readiness: so `/metrics` never contradicts `/readyz`."""
         self._next = 0.0
         """Earliest time of the next answer."""
         self.port = 0
@@ -111,7 +111,7 @@ class Endpoint:
         """None: the service has not begun."""
 
     async def run(self, listener: socket.socket) -> None:
-        """Until cancelled."""
+        """Serves until cancelled."""
         try:
             await serve(self, listener, lambda: None, None, MonitoringProtocol, STOP_SECONDS_MAX)
         finally:
@@ -163,7 +163,7 @@ class Endpoint:
 
     def _metrics(self, scope: Scope) -> tuple[str, bytes]:
         accept = next((value for name, value in scope["headers"] if name == b"accept"), b"").decode("latin-1")
-        # Chosen by our words, not by the request's: the library would repeat a version that somebody made up.
+        # Chosen by our words, not by the request's: the library would repeat a version that the client made up.
         encode, media_type = choose_encoder(f"{OPEN_METRICS};version=1.0.0" if OPEN_METRICS in accept else "")
         now = asyncio.get_running_loop().time()
         key = (media_type, not self._not_ready())

@@ -1,4 +1,4 @@
-"""What is counted and timed while it happens. It costs some microseconds per commit or request, whether somebody asks or not."""
+"""Counters and timers of events as they happen. They cost some microseconds per commit or request, scraped or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.kernel.monitoring.catalogue import Measure
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, of the time since which it counts: process_start_time_seconds says that
 REGISTRY = CollectorRegistry()
-"""Of this process. The library's own one is left alone: other libraries add to it."""
+"""Registry of this process. The library's own one is left alone: other libraries add to it."""
 
 
 def _counter(measure: Measure) -> Counter:

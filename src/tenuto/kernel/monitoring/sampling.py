@@ -1,6 +1,6 @@
-"""Gauges that are looked up now and then: how far consumers are, what waits, who holds slots.
+"""Gauges that are sampled at intervals: positions of consumers, lengths of queues, slots held.
 
-A timer looks, and not whoever asks for the metrics: so a scraper costs no query, however often it comes. A source that fails or
+A timer samples, not the scrape of the metrics: so a scraper costs no query, however often it comes. A source that fails or
 takes too long is left out until it answers again: an old number would look like a fresh one. Readiness, which takes no query, is
 told as it is: a service that starts would else be unready in the metrics for SAMPLE_SECONDS after `/readyz` says otherwise.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SAMPLE_SECONDS = 10.0
 """Pause between looks: Prometheus usually asks every 15 to 60 s."""
 SOURCE_SECONDS_MAX = 5.0
-"""Longest time of one source: the others are not held up by a database that is away."""
+"""Longest time of one source: the others are not held up by an unreachable database."""
 POOLS_SHOWN_MAX = 200
 """Most pools with series of their own; others are summed under OTHERS. An experiment may name any pool, so their number is the
 users' choice."""
@@ -52,12 +52,12 @@ class Position(Protocol):
 
 
 class Watched(NamedTuple):
-    """What a service tells of itself."""
+    """State that a service exposes for monitoring."""
 
     ready: Callable[[], str]
     """Reason why the service is not ready; empty: it is."""
     sources: Mapping[str, Source] = {}
-    """By name."""
+    """Sources of samples, by name."""
     consumers: Mapping[str, Position] = {}
     """Readers of the log in this process, by name."""
     available: Callable[[], bool] = lambda: True
@@ -91,7 +91,7 @@ class Samples(Collector):
 
 
 class Readiness(Collector):
-    """What `/readyz` says, when the registry asks."""
+    """Readiness as `/readyz` reports it, read when the registry collects."""
 
     def __init__(self, reason: Callable[[], str]) -> None:
         """`reason`: why the service is not ready; empty: it is."""
@@ -111,7 +111,7 @@ class Sampler:
         self._seldom: dict[str, Seldom] = {}
 
     async def run(self, log: EventLog, bus: Client, watched: Watched) -> None:
-        """Until cancelled."""
+        """Samples until cancelled."""
         sources = {"log": lambda: of_log(log, bus, watched), **watched.sources}
         while True:
             await asyncio.gather(*(self._look(name, source) for name, source in sources.items()))
