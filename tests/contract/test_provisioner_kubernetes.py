@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.schemas.provisioning import NodeType
+from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners import kubernetes as module
 from tenuto.services.launcher.adapters.provisioners.kubernetes import door
@@ -319,4 +319,19 @@ async def test_a_type_asks_for_its_slots_of_the_device(bench: Bench) -> None:
         for pod in bench.api.pods()
     }
     assert found == {"gpus-1": {"memory": "64Gi", "nvidia.com/gpu": "8"}, "gpus-2": {"memory": "8Gi"}}
+    await provisioner.close()
+
+
+async def test_a_pool_whose_pods_would_run_images_is_refused_before_anything_is_asked() -> None:
+    """Trials that name an image would else have nodes started for them for ever, none of which can serve them."""
+    types = (NodeType(images=True),)
+    settings = {"image": "registry.example.org/tenuto:1", "kubeconfig": "none-such"}
+    given = Provisioning(provisioner="kubernetes", settings=settings, node_types=types)
+    provisioner = module.KubernetesProvisioner("cluster", "gpus", given)
+    [finding] = await provisioner.check()
+    assert finding.problem.startswith("Nodes of type ")
+    assert "cannot run trials that name an image: a pod has no Docker; leave out images" in finding.problem
+    with pytest.raises(ProvisionerError, match="a pod has no Docker") as refused:
+        await provisioner.start([order("gpus-1", types[0])])
+    assert refused.value.kind == "refused"
     await provisioner.close()
