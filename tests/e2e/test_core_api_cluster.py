@@ -59,45 +59,6 @@ def test_a_search_over_a_script(cluster: LiveCluster, tmp_path: Path) -> None:
     check_deletion(cluster, experiment)
 
 
-BARE = """\
-name: ends the process by itself
-entrypoint: train.py
-hyperparameters: {{code: {code}}}
-searcher: {{name: single, metric: total, max_length: {{epochs: 3}}}}
-resources: {{slots_per_trial: {slots}}}
-"""
-
-
-@pytest.mark.parametrize(("code", "slots"), [(80, 1), (81, 1), (137, 1), (80, 2)])
-def test_a_program_that_ends_by_itself_with_any_code_has_failed_after_two_runs(
-    cluster: LiveCluster, tmp_path: Path, code: int, slots: int
-) -> None:
-    (tmp_path / "config.yaml").write_text(BARE.format(code=code, slots=slots))
-    (tmp_path / "train.py").write_text(
-        "import os, tenuto\nwith tenuto.init() as run:\n    os._exit(run.hyperparameters['code'])\n"
-    )
-    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
-    cluster.wait_for(lambda: cluster.json("exp", "describe", str(experiment))["state"] == "failed")
-    [trial] = cluster.json("exp", "describe", str(experiment))["trial_list"]
-    assert trial["failures"] == 2
-    assert f"exited with code {code}, and told nothing of its end" in trial["error"]
-    assert "the same error twice without progress" in trial["error"].partition("\n")[0]
-
-
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_script_that_calls_no_api_is_complete(cluster: LiveCluster, tmp_path: Path, slots: int) -> None:
-    (tmp_path / "config.yaml").write_text(BARE.format(code=0, slots=slots))
-    (tmp_path / "train.py").write_text("print('it trains')\n")
-    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
-    cluster.cli("exp", "wait", str(experiment))
-    view = cluster.json("exp", "describe", str(experiment))
-    assert (view["state"], view["trials"], view["best_trial_id"]) == ("completed", {"completed": 1}, None)
-    [trial] = view["trial_list"]
-    assert (trial["failures"], trial["allocations"]) == (0, 1)
-    assert "train.py ended without calling tenuto.init()" in trial["reason"]
-    cluster.cli("exp", "replay", str(experiment), "--verify")
-
-
 def check_deletion(cluster: LiveCluster, experiment: int) -> None:
     """Nothing is left of it outside of the record, and the record tells of it."""
     shared = cluster.directory / "shared"
@@ -113,17 +74,6 @@ def check_deletion(cluster: LiveCluster, experiment: int) -> None:
     assert cluster.json("exp", "describe", str(experiment))["deleted_us"]
     cluster.cli("exp", "replay", str(experiment), "--verify")
     assert cluster.cli("parked", "ls").stdout.strip() == "Nothing is parked."
-
-
-def test_a_script_that_ends_too_early_is_told_so(cluster: LiveCluster, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import tenuto\nrun = tenuto.init()\nrun.report_training(3, {'loss': 1})\n")
-    (tmp_path / "config.yaml").write_text(
-        "name: early\nentrypoint: train.py\nmax_restarts: 0\nsearcher: {name: single, metric: loss, max_length: {batches: 10}}\n"
-    )
-    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", tmp_path)["id"]
-    done = cluster.cli("exp", "wait", str(experiment), check=False)
-    assert done.returncode == 2
-    assert "train.py ended at step 3 of 10, without a validation: the search waits for 'loss'." in " ".join(done.stderr.split())
 
 
 def test_trials_that_end_by_themselves_are_completed_and_leave_their_places_to_others(cluster: LiveCluster) -> None:
@@ -153,6 +103,50 @@ def test_trials_that_end_by_themselves_are_completed_and_leave_their_places_to_o
     ):
         assert "trial 1 has had enough" in " ".join(shown.split())
     assert cluster.json("exp", "replay", str(experiment), "--verify")["ok"]
+
+
+SEARCH = """\
+name: summing in rungs
+entrypoint: train.py
+hyperparameters: {factor: {type: int, minval: 1, maxval: 1000}}
+searcher:
+  {name: asha, metric: total, smaller_is_better: false, max_length: {epochs: 4}, min_rung_length: 1, divisor: 2,
+   max_trials: 4, max_concurrent_trials: 2}
+min_validation_period: {epochs: 1}
+reproducibility: {experiment_seed: 7}
+"""
+
+
+def test_a_search_in_rungs_goes_on_longer_and_with_more_trials(cluster: LiveCluster, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(SEARCH)
+    parent = cluster.json("exp", "create", tmp_path / "config.yaml", SCRIPT.parent)["id"]
+    cluster.cli("exp", "wait", str(parent))
+    before = cluster.json("exp", "describe", str(parent))
+    assert before["rungs"] == "1, 2, 4 epochs; at most 4 trials"
+    longer = ("--set", "searcher.max_length.epochs=8", "--set", "searcher.max_trials=6")
+    child = cluster.json("exp", "continue", str(parent), *longer)["id"]
+    cluster.cli("exp", "wait", str(child))
+    view = cluster.json("exp", "describe", str(child))
+    assert (view["state"], view["relation"], view["parent_id"]) == ("completed", "continuation", str(parent))
+    assert view["rungs"] == "1, 2, 4, 8 epochs; at most 6 trials"
+    trials = {trial["number"]: trial for trial in view["trial_list"]}
+    assert {n: trials[n]["hyperparameters"] for n in range(1, 5)} == {
+        trial["number"]: trial["hyperparameters"] for trial in before["trial_list"]
+    }
+    assert len(trials) == 6
+    assert {trial["length"] for trial in trials.values()} <= {1, 2, 4, 8}
+    [best] = [trial for trial in trials.values() if trial["id"] == view["best_trial_id"]]
+    assert best["length"] == 8
+    assert view["best_metric"] == sum(best["hyperparameters"]["factor"] * step for step in range(80)), "no step twice, none lost"
+    after = cluster.json("exp", "describe", str(parent))
+    assert [after[name] for name in ("best_trial_id", "best_metric", "best_checkpoint_id")] == [
+        before[name] for name in ("best_trial_id", "best_metric", "best_checkpoint_id")
+    ]
+    kept = {item["id"] for item in cluster.json("ckpt", "ls", "--experiment", str(parent)) if item["deleted_us"] is None}
+    assert before["best_checkpoint_id"] in kept
+    cluster.cli("ckpt", "verify", before["best_checkpoint_id"])
+    for experiment in (parent, child):
+        cluster.cli("exp", "replay", str(experiment), "--verify")
 
 
 def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: Path) -> None:
