@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiveCluster]:
-    with tempfile.TemporaryDirectory(prefix="tenuto-ends-") as directory, LiveCluster(Path(directory), warm=False) as cluster:
+    with tempfile.TemporaryDirectory(prefix="tenuto-ends-") as directory, LiveCluster(Path(directory)) as cluster:
         yield cluster
 
 
