@@ -9,6 +9,9 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
 
+IMAGES = "docker"
+"""Word among the runtimes of an offer that says that the agent runs images, whichever of its runtimes does: on record it is the
+name of the first one that did."""
 IMAGES_LABEL = "runtime:docker"
 """Label that the scheduler gives to agents that run images, and asks for trials that name one. No user's label has a colon."""
 AUXILIARY_TRIALS_MAX = 100
@@ -58,7 +61,7 @@ class Offer(Model):
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
     """Most trials without slots that the agent runs at once."""
     runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
-    """Ways in which the agent can run workers: process, docker. A trial that names an image needs docker."""
+    """Names of the runtimes by which the agent can run workers, such as process, and IMAGES if one of them runs images."""
     unlimited: str = Field(default="", max_length=UNLIMITED_CHARACTERS_MAX, exclude_if=lambda value: not value)
     """Reason why runs on the agent lack some limits that its operator set; empty: they have them, or none are set."""
     leaving: Leaving = Field(default="", exclude_if=lambda value: not value)
@@ -66,6 +69,10 @@ class Offer(Model):
     """Time at which the agent has to be gone, such as the end of its Slurm job. None: it has none, or it is not known."""
     notice: str = Field(default="", max_length=NOTICE_CHARACTERS_MAX, exclude_if=lambda value: not value)
     """Words of the provider of its machine on that end, such as a preemption; empty: it gave no notice."""
+
+    @property
+    def runs_images(self) -> bool:
+        return IMAGES in self.runtimes
 
 
 @event("AgentJoined")

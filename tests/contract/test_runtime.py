@@ -109,7 +109,7 @@ PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if "docke
 
 @pytest.fixture(params=PARAMETERS)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    if request.param != "process":
+    if request.param not in ("process", "process-nice"):
         monkeypatch.setenv(DOCKER_URL, request.getfixturevalue("docker_daemon").url)
     monkeypatch.setattr(forks, "FORK_SECONDS_MAX", SECONDS_MAX)  # on a busy machine a late fork is a cold start, rightly
     bench = Bench(request.param, tmp_path)

@@ -28,7 +28,7 @@ from tenuto.workers.agent.runtimes.docker import warm, warm_container, warm_desc
 from tenuto.workers.agent.runtimes.docker.description import Limits
 from tenuto.workers.agent.runtimes.docker.words import out_of_memory
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle
-from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
+from tenuto.workers.agent.runtimes.several import SeveralRuntimes
 from tenuto.workers.endings import Ending
 from tests.support import docker_daemon as support
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
@@ -316,8 +316,8 @@ async def test_a_worker_in_a_warm_container_finds_what_one_in_a_cold_one_finds(
     await app.open()
     running = asyncio.create_task(app.run())
     runtime = app.runtime
-    assert isinstance(runtime, ProcessesAndContainers)
-    containers = runtime.containers.warm.containers
+    assert isinstance(runtime, SeveralRuntimes)
+    containers = runtime.all[1].warm.containers
     context = make_context(tmp_path / "shared", LOOKS_AROUND)
     config = make_config(environment=support.environment() | {"variables": {"WORD": "here", "PYTHONPATH": "/elsewhere"}})
     try:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from tenuto.kernel.account import confined_root, find_account
@@ -26,10 +27,11 @@ from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Handle, Runtime, Work
 from tests.support import docker_daemon
 from tests.support.control_plane import AGENT, make_assignment
+from tests.support.example_plugins import SOURCE
 
 warm_container.SHARES_TO_IMPORT = warm_container.SHARES  # on a busy machine, tests would wait for what others leave
-KINDS = ("process", *(("process-confined",) if can_confine() else ()), "docker", "docker-warm")
-"""process-confined: workers of root's agent without root's rights."""
+KINDS = ("process", *(("process-confined",) if can_confine() else ()), "process-nice", "docker", "docker-warm")
+"""process-confined: workers of root's agent without root's rights. process-nice: the runtime of examples/plug-ins."""
 DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
 """Variable with the address of the tests' Docker daemon."""
 SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
@@ -61,7 +63,15 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
         )
     base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT, **OF_A_BATCH_JOB}
     account = confined_root() if kind == "process-confined" else None
-    return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command, account=account)
+    made = _nice() if kind == "process-nice" else ProcessRuntime
+    return made(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command, account=account)
+
+
+def _nice() -> type[ProcessRuntime]:
+    if str(SOURCE) not in sys.path:
+        sys.path.append(str(SOURCE))
+    made: type[ProcessRuntime] = import_module("tenuto_example_plugins.runtime").NiceRuntime
+    return made
 
 
 class InImage(DockerRuntime):

@@ -29,7 +29,7 @@ from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
-from tenuto.schemas.events.agent import Leaving, Slot
+from tenuto.schemas.events.agent import IMAGES, Leaving, Slot
 from tenuto.schemas.offers import WORD_CHARACTERS_MAX
 from tenuto.schemas.text import visible
 from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
@@ -322,7 +322,7 @@ class AgentApp:
             slots=self.runtime.slots,
             labels=self._labels,
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
-            runtimes=self.runtime.names,
+            runtimes=tuple(sorted({*self.runtime.names, *([IMAGES] if self.runtime.runs_images else [])})),
             unlimited=self.runtime.unlimited,
             allocations=self.manager.allocations,
             leaving=self.departure.leaving,

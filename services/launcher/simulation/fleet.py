@@ -11,7 +11,7 @@ from tenuto.kernel.replay import fold
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
+from tenuto.schemas.events.agent import IMAGES, AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.node import Node as NodeEvent
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.ids import name_id
@@ -206,5 +206,5 @@ class Fleet:
         return Heartbeat(
             agent_id=machine.node_id, spool_id=machine.provider_id, pool=self.pool_name, host=machine.provider_id, version="1",
             slots=slots, labels=node_type.labels, allocations=(), gone=gone,
-            runtimes=("process", "docker") if node_type.images else ("process",),
+            runtimes=("process", IMAGES) if node_type.images else ("process",),
         )  # fmt: skip

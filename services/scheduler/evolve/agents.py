@@ -18,7 +18,7 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         pool=data.pool,
         kind=kind,
         slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
-        labels=tuple(sorted((*data.labels, *([agents.IMAGES_LABEL] if "docker" in data.runtimes else [])))),
+        labels=tuple(sorted((*data.labels, *([agents.IMAGES_LABEL] if data.runs_images else [])))),
         devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
         closed=closed_slots(state, data.agent_id, ending=ending),
         ending=ending,

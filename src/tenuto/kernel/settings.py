@@ -172,6 +172,9 @@ class Settings:
     made if it is missing. Empty: the agent's own cgroup."""
     limits_required: int = 0
     """1: an agent that cannot limit its processes' runs as set does not start. 0: it runs them without, and says so."""
+    runtimes: str = "process,docker"
+    """Ways in which an agent runs workers, with commas between: names of plug-ins (`tenuto plugin ls`). A run goes to the first
+    that takes it. One that needs settings of its own, as docker needs TENUTO_DOCKER_URL, is passed over without them."""
     docker_url: str = ""
     """Address of the Docker daemon in whose containers an agent runs trials that name an image, such as
     unix:///var/run/docker.sock. Empty: the agent runs no images. See docs/containers.md."""

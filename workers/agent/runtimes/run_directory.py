@@ -19,6 +19,17 @@ class RunDirectories(ABC):
     def files(self, allocation_id: str) -> RunFiles:
         """Files of a run."""
 
+    @property
+    def runs_images(self) -> bool:
+        return False
+
+    @property
+    def unlimited(self) -> str:
+        return ""
+
+    def has(self, allocation_id: str) -> bool:
+        return self.files(allocation_id).directory.is_dir()
+
     async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool, cut: Cut = len) -> Output:
         files = self.files(allocation_id)
         if rank is not None:

@@ -150,7 +150,12 @@ class Runtime(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Ways in which this runtime runs workers, sorted: docker, process."""
+        """Ways in which this runtime can run workers just now, sorted: names of plug-ins."""
+        ...
+
+    @property
+    def runs_images(self) -> bool:
+        """True: it can run work that names an image just now."""
         ...
 
     @property
@@ -161,6 +166,18 @@ class Runtime(Protocol):
     @property
     def separate_account(self) -> bool:
         """True: workers run as another account than the agent, which must let them pass to the files that they may read."""
+        ...
+
+    def takes(self, work: Work) -> bool:
+        """True if such work is this runtime's. An agent with several gives it to the first that takes it."""
+        ...
+
+    def owns(self, handle: Handle) -> bool:
+        """True if the handle is one of this runtime's, also an earlier agent's. Handles of other kinds have another form."""
+        ...
+
+    def has(self, allocation_id: str) -> bool:
+        """True if this allocation has files here."""
         ...
 
     async def open(self) -> None:

@@ -1,13 +1,10 @@
-"""An agent with several runtimes: trials that name an image run in containers, all others as processes."""
+"""An agent with several runtimes: each run is its own that takes it, such as containers those that name an image."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
-from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE
-from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Cut, Endpoint, Exit, Handle, Offsets, Output, Runtime, Work
 from tenuto.workers.endings import Ending
 
@@ -33,24 +30,36 @@ class SeveralEndpoints:
             endpoint.closed()
 
 
-class ProcessesAndContainers:
-    def __init__(self, processes: ProcessRuntime, containers: DockerRuntime) -> None:
-        self.processes, self.containers = processes, containers
-        self._all: tuple[Runtime, ...] = (processes, containers)
-        self._endpoint = SeveralEndpoints(*(runtime.endpoint for runtime in self._all))
+class SeveralRuntimes:
+    def __init__(self, *runtimes: Runtime) -> None:
+        """In the order in which they are asked. The first has what none of them has, and refuses what none of them takes."""
+        self.all = runtimes
+        self._endpoint = SeveralEndpoints(*(runtime.endpoint for runtime in runtimes))
+
+    def _first(self, fits: Callable[[Runtime], bool]) -> Runtime:
+        return next((runtime for runtime in self.all if fits(runtime)), self.all[0])
 
     def _of(self, allocation_id: str) -> Runtime:
-        return self.containers if self.containers.has(allocation_id) else self.processes
+        return self._first(lambda runtime: runtime.has(allocation_id))
 
     def _behind(self, handle: Handle) -> Runtime:
-        return self.containers if handle.startswith(HANDLE) else self.processes
+        return self._first(lambda runtime: runtime.owns(handle))
 
     def _for(self, work: Work) -> Runtime:
-        return self.processes if work.assignment.config.environment.image is None else self.containers
+        return self._first(lambda runtime: runtime.takes(work))
+
+    def takes(self, work: Work) -> bool:
+        return any(runtime.takes(work) for runtime in self.all)
+
+    def owns(self, handle: Handle) -> bool:
+        return any(runtime.owns(handle) for runtime in self.all)
+
+    def has(self, allocation_id: str) -> bool:
+        return any(runtime.has(allocation_id) for runtime in self.all)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return self.processes.slots
+        return self.all[0].slots
 
     @property
     def endpoint(self) -> Endpoint:
@@ -58,33 +67,37 @@ class ProcessesAndContainers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(name for runtime in self._all for name in runtime.names))
+        return tuple(sorted(name for runtime in self.all for name in runtime.names))
+
+    @property
+    def runs_images(self) -> bool:
+        return any(runtime.runs_images for runtime in self.all)
 
     @property
     def unlimited(self) -> str:
-        return "; ".join(filter(None, (runtime.unlimited for runtime in self._all)))
+        return "; ".join(filter(None, (runtime.unlimited for runtime in self.all)))
 
     @property
     def separate_account(self) -> bool:
-        return any(runtime.separate_account for runtime in self._all)
+        return any(runtime.separate_account for runtime in self.all)
 
     async def open(self) -> None:
-        for runtime in self._all:
+        for runtime in self.all:
             await runtime.open()
 
     async def warm_up(self) -> None:
-        for runtime in self._all:
+        for runtime in self.all:
             await runtime.warm_up()
 
     async def close(self) -> None:
-        for runtime in self._all:
+        for runtime in self.all:
             await runtime.close()
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
-        return {**await self.processes.find(), **await self.containers.find()}
+        return {allocation_id: handles for runtime in self.all for allocation_id, handles in (await runtime.find()).items()}
 
     async def sweep(self, live: Collection[str]) -> None:
-        for runtime in self._all:
+        for runtime in self.all:
             await runtime.sweep(live)
 
     async def prepare(self, work: Work) -> None:

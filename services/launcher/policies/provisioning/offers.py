@@ -38,7 +38,7 @@ def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
 
 def of_agent(agent: AgentJoined) -> Offer:
     devices = tuple(sorted({slot.device.lower() for slot in agent.slots}))
-    labels = (*agent.labels, IMAGES_LABEL) if "docker" in agent.runtimes else agent.labels
+    labels = (*agent.labels, IMAGES_LABEL) if agent.runs_images else agent.labels
     return Offer(len(agent.slots), devices, labels)
 
 

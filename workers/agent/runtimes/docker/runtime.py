@@ -93,10 +93,6 @@ class DockerRuntime(RunDirectories):
         self._told: set[str] = set()
         """Containers that were sent their line."""
 
-    def has(self, allocation_id: str) -> bool:
-        """True if this allocation has files here."""
-        return (self._runs / allocation_id).is_dir()
-
     def files(self, allocation_id: str) -> RunFiles:
         return RunFiles(self._runs / allocation_id, self._account.uid if self._account else None)
 
@@ -113,8 +109,14 @@ class DockerRuntime(RunDirectories):
         return () if self._engine.away else ("docker",)
 
     @property
-    def unlimited(self) -> str:
-        return ""
+    def runs_images(self) -> bool:
+        return not self._engine.away
+
+    def takes(self, work: Work) -> bool:
+        return work.assignment.config.environment.image is not None
+
+    def owns(self, handle: Handle) -> bool:
+        return handle.startswith(HANDLE)
 
     @property
     def separate_account(self) -> bool:

@@ -98,6 +98,12 @@ class ProcessRuntime(RunDirectories):
     def names(self) -> tuple[str, ...]:
         return ("process",)
 
+    def takes(self, work: Work) -> bool:
+        return work.assignment.config.environment.image is None
+
+    def owns(self, handle: Handle) -> bool:
+        return handle.partition(":")[0].isdecimal()
+
     @property
     def separate_account(self) -> bool:
         return self._account is not None
