@@ -16,7 +16,8 @@ from tenuto.services.scheduler.state.rebuild import CODEC
 
 class SchedulerCore(FoldedCore[State]):
     name = "scheduler"
-    rule_version = 6
+    rule_version = 7
+    """7: what a pool lacks is looked at again when its policy changes, as its queue has another order then."""
     folds = FOLDS
     codec = CODEC
 

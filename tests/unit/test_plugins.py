@@ -59,3 +59,11 @@ def test_one_that_cannot_be_imported_is_told_with_its_package(value: str, monkey
     _declare(monkeypatch, ("tape", "tapes", value))
     with pytest.raises(PluginError, match=r"cannot be imported: .* \(declared by tapes 1\.0 as "):
         plugins.load("tenuto.stores", "tape")
+
+
+def test_one_whose_module_raises_is_told_with_its_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "torn_tape.py").write_text("raise RuntimeError('the tape is torn')")
+    monkeypatch.syspath_prepend(tmp_path)
+    _declare(monkeypatch, ("tape", "tapes", "torn_tape:Store"))
+    with pytest.raises(PluginError, match=r"cannot be imported: RuntimeError: the tape is torn \(declared by tapes 1\.0 as "):
+        plugins.load("tenuto.stores", "tape")

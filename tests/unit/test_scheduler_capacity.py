@@ -15,7 +15,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.node import NodeEnded, NodeReleased
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, CapacityDemand, CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
-from tenuto.schemas.events.request import ExperimentPauseRequested, ShareChanged, SlotsClosed
+from tenuto.schemas.events.request import ExperimentPauseRequested, PoolPolicyChanged, ShareChanged, SlotsClosed
 from tenuto.services.scheduler.policies import capacity
 from tenuto.services.scheduler.policies.capacity import _demands
 from tests.support.scheduler_driver import WHY, Driver, exited, joined, requested, stopped, submitted
@@ -111,6 +111,17 @@ def test_kinds_of_gangs_are_told_apart_and_alike_ones_counted() -> None:
         (2, 1, ("runtime:docker",), ""),
         (3, 2, (), "a100"),
     ]
+
+
+def test_what_is_wanted_follows_the_order_of_another_policy() -> None:
+    driver = Driver()
+    driver.feed(provisioned(), submitted(1, slots=2, priority=10), *requested(1, 1))
+    driver.feed(submitted(2, slots=4, priority=5), *requested(2, 1))
+    assert [item.experiment_id for item in last(driver)] == [2, 1]
+    driver.feed(joined("b", 1, pool="other"))
+    assert capacity.plan(driver.state) == [], "what it found is remembered from here"
+    driver.feed(PoolPolicyChanged(pool="default", policy="fifo"))
+    assert [item.experiment_id for item in last(driver)] == [1, 2]
 
 
 def test_a_trial_without_slots_wants_a_node_if_there_is_none() -> None:

@@ -27,15 +27,18 @@ from tenuto.schemas.events.request import (
     SlotsOpened,
 )
 from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.schemas.replacing import replaced
 from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.policies.feasibility import reach_of
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
 from tenuto.services.scheduler.policies.turns import quota_binds, with_turns
-from tenuto.services.scheduler.state import Allocation, State
+from tenuto.services.scheduler.state import Allocation, State, policy_of
+from tenuto.services.scheduler.state.allocations import usage_keys
 from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.indexes import pool_of
+from tenuto.services.scheduler.state.usage import settle
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -290,7 +293,8 @@ class AnyPolicy(AnyHistory):
                 pool=allocation.pool, allocation_id=item, trial_id=trial, experiment_id=experiment.experiment_id, reason=WHY
             )
             left = apply(apply(state, preempted, self.driver.now_us), released, self.driver.now_us)
-            before, after = (self._turns(now, allocation.pool) - {experiment.experiment_id} for now in (state, left))
+            here = self._use_counted(state, allocation)
+            before, after = (self._turns(now, allocation.pool) - {experiment.experiment_id} for now in (here, left))
             assert before == after, f"{item} has given way"
 
     def _comes_back(self, allocation: Allocation) -> bool:
@@ -306,6 +310,15 @@ class AnyPolicy(AnyHistory):
         room = min(limits, default=pool.capacity)
         room = min(room, reach.slots if experiment.elastic else reach.gangs * gang)
         return experiment.pool == allocation.pool and reach.gangs > 0 and pool.held.get(experiment.experiment_id, 0) <= room
+
+    def _use_counted(self, state: State, allocation: Allocation) -> State:
+        """The state with the use of the allocation's owners counted up to now, as its release counts it: shares by use change
+        with that, whoever gives way."""
+        usage, half_life_us = state.usage, policy_of(state, allocation.pool).half_life_us
+        for key in usage_keys(allocation.pool, state.experiments[allocation.experiment_id]):
+            if key in usage:
+                usage = usage.set(key, settle(usage[key], self.driver.now_us, half_life_us))
+        return replaced(state, usage=usage)
 
     def _turns(self, state: State, name: str) -> set[int]:
         """Whose turn it is under fair share."""

@@ -20,7 +20,7 @@ from immutables import Map
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
-from tenuto.services.scheduler.state import Constraints, Experiment, Pool, Share, State, policy_of
+from tenuto.services.scheduler.state import Constraints, Experiment, Pool, PoolPolicy, Share, State, policy_of
 from tenuto.services.scheduler.state.settings import ProvisionedPool
 from tenuto.services.scheduler.state.usable import usable_slots
 
@@ -49,6 +49,8 @@ class _LookedAt(NamedTuple):
     homes: tuple[Pool | None, ...]
     """Home pools of the experiments that may fall back to it."""
     provisioned: ProvisionedPool | None
+    policy: PoolPolicy | None
+    """Demands come in the order of the queue, which is another one under `fifo`."""
     shares: Map[str, Share]
     owner_slots: Map[str, int]
     names: tuple[str, ...]
@@ -61,14 +63,15 @@ def _looked_at(state: State, pool: Pool) -> bool:
     anew, so the same objects have the same demands."""
     homes = tuple(state.pools.get(home) for home in sorted({entry[0] for entry in pool.lends_to}))
     names = tuple(sorted(state.provisioned)) if homes else ()
-    look = _LookedAt(pool, homes, state.provisioned.get(pool.name), state.shares, state.owner_slots, names)
+    provisioned, policy = state.provisioned.get(pool.name), state.policies.get(pool.name)
+    look = _LookedAt(pool, homes, provisioned, policy, state.shares, state.owner_slots, names)
     known = pool.memo.get(_LookedAt)
     if (
         known is not None
         and known.names == names
         and len(known.homes) == len(homes)
         and all(
-            one is other for one, other in zip((*known.homes, known.pool, *known[2:5]), (*homes, pool, *look[2:5]), strict=True)
+            one is other for one, other in zip((*known.homes, known.pool, *known[2:6]), (*homes, pool, *look[2:6]), strict=True)
         )
     ):
         return True

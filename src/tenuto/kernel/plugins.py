@@ -91,13 +91,14 @@ def load(group: str, name: str) -> Any:
     plugin = find(group, name)
     try:
         return plugin.entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a module of another package may raise anything
         raise PluginError(f"{name} of {group} cannot be imported: {_importing(plugin, error)}.") from error
 
 
-def _importing(plugin: Plugin, error: ImportError | AttributeError) -> str:
-    missing = getattr(error, "name", None) or ""
+def _importing(plugin: Plugin, error: Exception) -> str:
+    missing = error.name or "" if isinstance(error, ImportError) else ""
     extra = next((extra for package, extra in EXTRAS.items() if f"{missing}.".startswith(f"{package}.")), "")
     if plugin.own and extra:
         return f"{error}; install what it needs in this Python: pip install 'tenuto[{extra}]'"
-    return f"{error} (declared by {plugin.package} {plugin.version} as {plugin.entry.value})"
+    what = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+    return f"{what} (declared by {plugin.package} {plugin.version} as {plugin.entry.value})"

@@ -233,8 +233,9 @@ class Deliveries:
             raise NotNow("the gateway's database is away") from None
         except Exception as error:
             # Its text may have an address with a secret in it, so it is not written down.
-            logger.error("webhook %s: an attempt failed with %s, which is a defect in Tenuto", webhook.name, type(error).__name__)
-            raise NotNow(f"the gateway failed on it ({type(error).__name__}), which is a defect in Tenuto") from None
+            what = f"failed with {type(error).__name__}, a defect in Tenuto or in the plug-in of the target"
+            logger.error("webhook %s: an attempt %s", webhook.name, what)
+            raise NotNow(f"the gateway {what}") from None
 
     async def _wait(self, webhook: Webhook, sender: Sender, notices: Sequence[Notice], error: NotNow) -> bool:
         """Until the next attempt. False: there is none, and that is recorded."""

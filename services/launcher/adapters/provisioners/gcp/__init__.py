@@ -149,7 +149,7 @@ class GcpProvisioner:
                     await asyncio.to_thread(needed, "google.cloud.compute_v1")
                 except (BadSetting, NotInstalled) as error:
                     raise ProvisionerError(str(error), "refused") from error
-                module: Any = import_module(f"{__name__}.door")
+                module: Any = import_module("tenuto.services.launcher.adapters.provisioners.gcp.door")
                 self._open = module.open_door(connection, self._secrets)
             return self._open
 
