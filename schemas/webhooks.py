@@ -51,9 +51,9 @@ class MetricTrigger(Model):
     metric: Word
     """Its name, as the trial reports it."""
     above: float | None = None
-    """Limit that larger values are beyond. None: `below` is given."""
+    """Upper limit of the metric. None: `below` is given."""
     below: float | None = None
-    """Limit that smaller values are beyond. None: `above` is given."""
+    """Lower limit of the metric. None: `above` is given."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> MetricTrigger:
