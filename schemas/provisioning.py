@@ -11,7 +11,7 @@ from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.names import NAME_PATTERN
 
 STATIC = "static"
-"""The one name that is no provisioner's: agents are started by people, and the pool's nodes are nobody's business here."""
+"""Name that stands for no provisioner: people start the pool's agents, and none of its nodes is started or ended here."""
 NODE_TYPES_MAX = 20
 WORKSPACES_MAX = 500
 """Most workspaces with a limit of their own in one pool: the settings are one event."""
@@ -41,7 +41,7 @@ class NodeType(Model):
     cost_per_hour: float = Field(default=0.0, ge=0, le=1e6, allow_inf_nan=False)
     """Price of one node for an hour, in the currency of the limits. 0: nothing."""
     settings: Settings = {}
-    """Beside the provisioner's settings, and before them."""
+    """Settings of nodes of this type, which override the provisioner's."""
 
 
 class Provisioning(Model):

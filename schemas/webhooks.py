@@ -1,4 +1,4 @@
-"""What a webhook is: what triggers a notice, of which experiments, and where it is sent."""
+"""Settings of a webhook: triggers of its notices, experiments that they are about, and the target that they are sent to."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class MetricTrigger(Model):
     metric: Word
     """Its name, as the trial reports it."""
     above: float | None = None
-    """Beyond it is what is larger. None: `below` is given."""
+    """Upper limit of the metric. None: `below` is given."""
     below: float | None = None
-    """Beyond it is what is smaller. None: `above` is given."""
+    """Lower limit of the metric. None: `above` is given."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> MetricTrigger:
@@ -129,7 +129,7 @@ Trigger = Annotated[
 
 
 class Filters(Model):
-    """Of which experiments: all that are named here must fit. What is no experiment's, such as a lost agent, passes."""
+    """Experiments that notices are about: each given filter must fit. Events of no experiment, such as a lost agent, pass."""
 
     experiments: tuple[Annotated[int, Field(ge=1, le=2**62)], ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
     users: tuple[Word, ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
@@ -156,7 +156,7 @@ def _has_host_and_port(url: str) -> str:
 
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$", max_length=2_000), AfterValidator(_has_host_and_port)]
-"""Without user and password, which would be shown with it."""
+"""URL without user and password, which would be shown with it."""
 SIGNING_SECRET_PATTERN = r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}$"
 
 
@@ -176,7 +176,7 @@ class SlackTarget(Model):
     url: Url | None = None
     token: str | None = Field(default=None, pattern=r"^xox[a-z]-[A-Za-z0-9-]{8,255}$")
     channel: str | None = Field(default=None, min_length=1, max_length=80)
-    """With a token: the channel's id, such as C024BE91L."""
+    """Id of the channel, such as C024BE91L; required with a token."""
     api_url: Url = "https://slack.com/api/"
 
     @model_validator(mode="after")
@@ -200,7 +200,7 @@ class PagerDutyTarget(Model):
 MailAddress = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
 ]
-"""Without a name, and in ASCII: what every server takes."""
+"""Mail address without a display name, and in ASCII: accepted by every server."""
 RECIPIENTS_MAX = 50
 
 
@@ -212,10 +212,10 @@ class MailTarget(Model):
     port: int = Field(default=587, ge=1, le=65_535)
     """587 is usual with `starttls`, 465 with `tls`."""
     security: Literal["starttls", "tls", "none"] = "starttls"
-    """`starttls`: encrypted after a greeting, or not at all sent; `tls`: from the first byte; `none`: readable on the way."""
+    """`starttls`: encrypted after a greeting, or not sent at all; `tls`: encrypted from the first byte; `none`: not encrypted."""
     username: str | None = Field(default=None, min_length=1, max_length=256)
     password: str | None = Field(default=None, min_length=1, max_length=1_024)
-    """With a username. None: no login."""
+    """Password of `username`, given with it. None: no login."""
     sender: MailAddress
     recipients: tuple[MailAddress, ...] = Field(min_length=1, max_length=RECIPIENTS_MAX)
 
@@ -233,7 +233,7 @@ class AppriseTarget(Model):
 
     kind: Literal["apprise"] = "apprise"
     url: str = Field(pattern=r"^[a-z][a-z0-9+.-]{0,31}://[^\s\x00-\x1f]+$", max_length=2_000)
-    """With its tokens and passwords."""
+    """Address with its tokens and passwords."""
 
 
 SETTINGS_MAX = 64
@@ -249,7 +249,7 @@ class PluginTarget(Model):
     kind: TargetKind
     settings: dict[SettingName, SettingText | bool | int | float] = Field(default={}, max_length=SETTINGS_MAX)
     secrets: dict[SettingName, SettingText] = Field(default={}, max_length=SETTINGS_MAX, repr=False)
-    """Settings that nobody is shown, such as tokens."""
+    """Settings that are never shown, such as tokens."""
 
 
 _OWN = {"http", "slack", "pagerduty", "email", "apprise"}

@@ -10,7 +10,7 @@ class Bracket:
     trials: int
     """Number of trials that start in it."""
     lengths: tuple[int, ...]
-    """Of its rungs, rising; the last is the full length."""
+    """Rising lengths of its rungs; the last is the full length."""
 
 
 def rung_lengths(max_length: int, divisor: int, max_rungs: int, least: int | None = None) -> tuple[int, ...]:

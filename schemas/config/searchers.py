@@ -309,7 +309,7 @@ class _ByName:
 
 
 class _OneList:
-    """In the JSON Schema all methods are in one list, as editors and generators of clients expect."""
+    """Puts all methods into one list of the JSON Schema, as editors and generators of clients expect."""
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         own, plugin = handler(core_schema)["oneOf"]

@@ -34,7 +34,7 @@ class PluginMethod(Model):
     concurrent_trials_max: int
     brackets: tuple[Bracket, ...]
     best_max: tuple[int, ...]
-    """Of each bracket: number of best trials that the rules consider at a rung."""
+    """Number of best trials that the rules consider at a rung, for each bracket."""
     remembers: Literal["nothing", "living", "all"] = "nothing"
     """Trials whose hyperparameters the rules look at later."""
     replaces: bool = True

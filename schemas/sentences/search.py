@@ -12,7 +12,7 @@ from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
 METHODS_COMPARED = ("sha", "hyperband", "asha", "adaptive_asha", "bohb", "pbt")
 PLUGIN = "plugin"
-"""In place of the method's name in rules of a method of another package: such a rule is one of those that all of them have."""
+"""Stands for the method's name in rules of any method of another package: they are rules that all methods have in common."""
 METHODS_SAMPLED = ("tpe", "gp", "cmaes", "nsga2")
 METHODS_DRAWN = ("single", "random", "sobol", "grid", PLUGIN, *METHODS_COMPARED, *METHODS_SAMPLED)
 

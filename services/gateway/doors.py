@@ -75,7 +75,7 @@ class Doors:
     log: LogDoor
     automations: AutomationsDoor | None = None
     plugins: Mapping[str, PluginDoor] = field(default_factory=dict)
-    """Of subjects that entry points declare, by their names."""
+    """Doors of subjects that entry points declare, by the subjects' names."""
 
     def by_kind(self) -> Mapping[type[Door], Door]:
         found = (*vars(self).values(), *self.plugins.values())

@@ -27,7 +27,7 @@ CORE: Sequence[Subject] = (
     notices.SUBJECT,
     automations.SUBJECT,
 )
-"""In the order of the OpenAPI document."""
+"""Subjects of the gateway, in the order of the OpenAPI document."""
 SUBJECTS: Sequence[Subject] = (*CORE, *(door.subject for door in find_doors(own=True).values()))
 """All of Tenuto's own."""
 NOT_NEEDED = frozenset({"automations"})

@@ -24,11 +24,11 @@ class ClusterDoor(BaseDoor):
     fingerprint: str
     """SHA-256 of the door's own certificate, if that is self-made. Empty: it is not, or the door speaks HTTP."""
     nats_ca: str
-    """Certificate (PEM) that agents check the bus's by. Empty: the machine's authorities, or no TLS."""
+    """Certificate (PEM) by which agents verify that of the bus. Empty: the machine's authorities, or no TLS."""
     keeper: BusKeeper | None
     """None: agents join only by credentials from the operator."""
     join_throttle: Throttle = field(default_factory=Throttle)
-    """Of guesses at join tokens."""
+    """Limit on guesses at join tokens."""
     standing_pace: StandingPace = field(default_factory=StandingPace)
     earlier: Earlier = field(default_factory=Earlier)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)

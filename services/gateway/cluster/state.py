@@ -13,7 +13,7 @@ from tenuto.services.gateway.rights.state import PeopleState
 
 
 class Share(NamedTuple):
-    """Of a workspace or a user, as it was set last."""
+    """Share of a workspace or a user, as it was set last."""
 
     weight: float
     max_slots: int | None
@@ -21,12 +21,12 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterState(PeopleState):
-    """What the gateway remembers of the cluster: its pools, shares and machines."""
+    """State of the cluster that the gateway keeps: its pools, shares and machines."""
 
     shares: Map[str, Share] = field(default_factory=Map)
-    """By `workspace/<name>` and `user/<name>`, where one was set."""
+    """Shares that were set, by `workspace/<name>` and `user/<name>`."""
     half_lives: Map[str, float] = field(default_factory=Map)
-    """Pool -> hours, where past use counts."""
+    """Half-life of past use in hours, by pool; pools in which past use does not count are missing."""
     joining: Joining = field(default_factory=Joining)
     """Join tokens, and the agents that joined or were revoked."""
     nodes: Nodes = field(default_factory=Nodes)

@@ -1,4 +1,4 @@
-"""What the cluster brings to the door."""
+"""Parts that the cluster brings to the door."""
 
 from __future__ import annotations
 

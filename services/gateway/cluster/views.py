@@ -33,11 +33,11 @@ class AgentView(Model):
     joined_us: int
     lost_us: int | None
     unlimited: str = ""
-    """Why its runs are without some of the limits that its operator set; empty: they have them, or none are set."""
+    """Reason why its runs lack some of the limits that its operator set; empty: they have them all, or none are set."""
     runtimes: tuple[str, ...] = ("process",)
-    """How it can run workers: process, docker. A trial that names an image needs docker."""
+    """Runtimes in which it can run workers: process, docker. A trial that names an image needs docker."""
     notice: str = ""
-    """Words of the provider of its machine on that machine's end, such as a preemption; empty: it gave no notice."""
+    """Notice by the machine's provider that the machine will end, such as a preemption; empty: none was given."""
 
 
 class NodeView(Model):
@@ -55,7 +55,7 @@ class NodeView(Model):
     requested_us: int
     started_us: int | None
     reason: str
-    """Reason of the last decision about it, as a sentence; empty for whoever does not see all workspaces."""
+    """Reason of the last decision about it, as a sentence; empty for users who do not see all workspaces."""
     message: str
     """The provider's words on its failure."""
 
@@ -76,22 +76,23 @@ class PoolView(Model):
     pool: str
     provisioning: Provisioning
     wanted: tuple[CapacityDemand, ...]
-    """Gangs that wait for nodes; empty for whoever does not see all workspaces."""
+    """Gangs that wait for nodes; empty for users who do not see all workspaces."""
     standings: tuple[DemandStanding, ...] = ()
-    """What comes for each of these, and why nothing more does; empty in lists, and while the launcher does not answer."""
-    coming: tuple[NodeWords, ...] = ()
-    """What the provider says of nodes whose agent has not joined; empty in lists, and while the launcher does not answer."""
-    trouble: str = ""
-    """Why the provider cannot be asked, or starts nothing, just now. Empty if it can, in lists, and while the launcher does not
+    """Nodes that come for each of these gangs, and the reason why no more do; empty in lists, and while the launcher does not
     answer."""
+    coming: tuple[NodeWords, ...] = ()
+    """Provider's words on nodes whose agent has not joined; empty in lists, and while the launcher does not answer."""
+    trouble: str = ""
+    """Reason why the provider cannot be asked, or starts nothing, just now. Empty if it can, in lists, and while the launcher
+    does not answer."""
     nodes: int
-    """Nodes that have not ended."""
+    """Number of nodes that have not ended."""
     nodes_coming: int
-    """Of these, those whose agent has not joined."""
+    """Number of these nodes whose agent has not joined."""
     cost_per_hour: float
-    """Of all of them."""
+    """Price of all these nodes for an hour, in the currency of the limits."""
     last_failure: NodeFailureView | None
-    """Of its nodes, since its settings were made."""
+    """Last failure of one of its nodes since its settings were made; null: none."""
 
 
 class CheckView(Model):

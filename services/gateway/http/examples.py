@@ -12,7 +12,7 @@ from tenuto.services.gateway.http.subject import Subject
 HASH = "0c27bb2bb3646801fd40467a7b7eb3fadf5586d494939cf5ee8abf8bfb2b9c53"
 EVENT_ID = "3c4858ac-10e2-402d-b763-bf0cf5361a93"
 TIME_US = 1_767_225_600_000_000
-"""In all examples: 2026-01-01."""
+"""Time in all examples: 2026-01-01."""
 
 
 def later(seconds: float) -> int:

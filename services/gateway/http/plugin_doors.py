@@ -36,12 +36,12 @@ class PluginDoor(Door):
 
 @dataclass(frozen=True)
 class DoorPlugin:
-    """What a plug-in of `tenuto.doors` declares. Its routes are `foreign_routers` of the subject."""
+    """Declaration of a plug-in of `tenuto.doors`. Its routes are `foreign_routers` of the subject."""
 
     subject: Subject
     door: Callable[[Door, asyncpg.Pool], PluginDoor] | None = None
-    """(what every door has, connections to the views) -> the door that `door_of` gives its handlers, of a class of its own. None:
-    they need no more than `Door`."""
+    """Function (fields that every door has, connections to the views) -> the door that `door_of` gives its handlers, of a
+    class of its own. None: they need no more than `Door`."""
 
 
 def find_doors(without: frozenset[str] = frozenset(), *, own: bool = False) -> dict[str, DoorPlugin]:

@@ -17,12 +17,13 @@ from tenuto.services.gateway.mlflow.adapters.run_models import ModelPoint
 NAME_CHARACTERS_MAX = 250
 PARAMETER_CHARACTERS_MAX = 6_000
 TAG_CHARACTERS_MAX = 8_000
-"""The three are MLflow's own limits."""
+"""These three are MLflow's own limits."""
 METRICS_MAX = 1_000
 PAIRS_MAX = 100
-"""Of one log-batch: MLflow's own limits, which its clients keep by sending several."""
+"""Most metrics and pairs of one log-batch. They are MLflow's own limits; its clients send several batches where one would exceed
+them."""
 TIME_MS_MAX = 2**53
-"""In microseconds it is a 64-bit integer, too."""
+"""Latest time: in microseconds it still fits a 64-bit integer."""
 STEP_MAX = 2**62
 
 
@@ -133,7 +134,7 @@ class DeleteExperimentTag(OfExperiment):
 
 class UpdateExperiment(OfExperiment):
     new_name: Annotated[Title, Field(max_length=DESCRIBED_NAME_CHARACTERS_MAX)]
-    """As that of any experiment: a rename is recorded as theirs is."""
+    """Same limit as for the name of any experiment, because a rename is recorded in the same way."""
 
 
 class CreateRun(OfExperiment):

@@ -1,4 +1,4 @@
-"""What MLflow's protocol brings to the door."""
+"""Parts that MLflow's protocol brings to the door."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ class Logs:
 
 
 async def write_logs(pool: asyncpg.Pool, reports: Sequence[Logs]) -> None:
-    """In one transaction, in the order given. Of a trial that has printed LOG_BYTES_MAX there is one line more, which says so."""
+    """Stores the lines in one transaction, in the order given. A trial that has printed LOG_BYTES_MAX gets one more line, which
+    says so."""
     rows: list[_Row] = [
         (
             experiment_of(item.report.trial_id),

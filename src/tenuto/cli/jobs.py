@@ -87,14 +87,14 @@ def _tell_of_nodes(context: typer.Context, pool: str) -> None:
 
 
 def _empty(rest: Any, pool: str) -> str:
-    """What is said of a pool that the scheduler does not know."""
+    """Sentence about a pool that the scheduler does not know."""
     if _provisioning(rest, pool) is None:
         return f"There is no pool {pool}."
     return f"Pool {pool} has neither nodes nor experiments: nodes come when work waits (`tenuto pool show {pool}`)."
 
 
 def _provisioning(rest: Any, pool: str) -> dict[str, Any] | None:
-    """Where the pool's nodes come from. None: it has no provisioner, or that cannot be told."""
+    """Provisioning settings of the pool; None if it has no provisioner, or if they cannot be read."""
     from tenuto.schemas.provisioning import STATIC
 
     try:

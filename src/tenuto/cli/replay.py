@@ -62,7 +62,7 @@ def verify(events: list[Event], experiment_id: int, *, whole: bool = True) -> li
 
 
 def undecidable(events: Iterable[Event]) -> dict[int, str]:
-    """By experiment: why its search cannot be decided again here, as a sentence."""
+    """Reasons why searches cannot be decided again here, as sentences, by experiment; empty: all can."""
     from tenuto.services.searcher.explain import undecidable
 
     return undecidable(events)

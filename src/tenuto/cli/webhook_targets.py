@@ -50,7 +50,7 @@ def target_of(
 
 
 def _plugin_target(kind: str, options: dict[str, Any], settings: Sequence[str], ask: Sequence[str]) -> dict[str, Any]:
-    """Of a kind that another package has. Raises CliError."""
+    """Target of a kind that another package has. Raises CliError."""
     if given := sorted(name for name, value in options.items() if value):
         raise CliError(
             f"--{given[0].replace('_', '-')} is not for a target of kind {kind}: give its settings by --set and --ask."

@@ -1,5 +1,5 @@
-"""Search methods of other packages in a configuration: a name is of one that is installed, and the method's own model checks its
-settings. Whoever only reads what is recorded needs neither."""
+"""Search methods of other packages in a configuration: the name is that of an installed method, whose own model
+checks its settings. Code that only reads recorded configurations needs neither."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GROUP = "tenuto.search_methods"
 
 
 def parsed(text: str | bytes) -> ExperimentConfig:
-    """As `schemas.config.reading.parse_config`, with the methods that this Python has. Raises ConfigError."""
+    """Same as `schemas.config.reading.parse_config`, but with the methods that this Python has. Raises ConfigError."""
     document = load_yaml(text)
     return validated(document) if isinstance(document, dict) else parse_config(text)
 
 
 def validated(document: Mapping[str, Any]) -> ExperimentConfig:
-    """As `schemas.config.reading.validated`, with the methods that this Python has: what their settings leave out is written
-    down. Raises ConfigError."""
+    """Same as `schemas.config.reading.validated`, but with the methods that this Python has: defaults of their settings are
+    filled in. Raises ConfigError."""
     searcher = document.get("searcher")
     name = searcher.get("name") if isinstance(searcher, Mapping) else None
     if isinstance(searcher, Mapping) and isinstance(name, str) and name not in OWN_NAMES:

@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for the cluster."""
+"""Connections of the gateway to the outside, for the cluster."""

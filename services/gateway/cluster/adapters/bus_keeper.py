@@ -22,7 +22,7 @@ RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 10.0
 logger = logging.getLogger(__name__)
 
 RELOAD_SECONDS_MAX = 5.0
-"""A reload takes milliseconds; who waits for it longer hears that the bus is away."""
+"""Longest wait for a reload, which takes milliseconds; after it the caller is told that the bus is unreachable."""
 
 
 class BusNotTold(Exception):
@@ -57,8 +57,8 @@ class BusKeeper:
             await self._reload()
 
     async def run(self, revoked: Callable[[], Collection[str]]) -> None:
-        """Completes what could not be, until cancelled: of agents that were revoked when the gateway ended, and while the bus or
-        the disk was away. Raises nothing."""
+        """Completes unfinished revocations until cancelled: of agents that were revoked when the gateway ended, or while the bus
+        was unreachable or the disk failed. Raises nothing."""
         backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         while True:
             try:

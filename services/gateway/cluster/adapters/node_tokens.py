@@ -96,5 +96,5 @@ class NodeTokens:
 
 
 async def _reply(message: Msg, answer: NodeTokenAnswer) -> None:
-    with contextlib.suppress(NatsError):  # whoever asked is gone
+    with contextlib.suppress(NatsError):  # the requester is disconnected
         await message.respond(answer.to_json())

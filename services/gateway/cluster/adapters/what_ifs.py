@@ -20,7 +20,8 @@ class WhatIfs:
         """User for whom one runs; empty: none does."""
 
     async def of(self, ask: Callable[[str, bytes, float], Awaitable[bytes]], question: WhatIfQuestion, user: str) -> WhatIfAnswer:
-        """Raises NoAnswer. Nobody waits for another's simulation: both together would take longer than a browser waits."""
+        """Result of a simulation. Raises NoAnswer, also if another one runs: waiting for it would take longer than a browser
+        waits."""
         if self._running:
             whose = "for you already" if self._running == user else "for another user"
             raise NoAnswer("too_many", f"A simulation runs {whose}; ask again when it has ended, within {SECONDS_MAX:.0f} s.")

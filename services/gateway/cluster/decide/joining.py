@@ -44,7 +44,8 @@ def revoke_token(state: ClusterState, command: RevokeJoinToken) -> Sequence[Even
 
 
 def enroll(state: ClusterState, command: Enroll) -> Sequence[EventData]:
-    """What is wrong with a token is told only to whoever shows its secret."""
+    """Events of an agent that joins. Raises Refused; only a caller who shows the token's secret is told what is wrong with the
+    token."""
     joining = state.joining
     token = joining.tokens.get(command.token_id)
     if token is None or not token.fits(command.secret_hash):

@@ -1,4 +1,4 @@
-"""What is shown of experiments that the asker may not know of: that slots are taken, and that somebody waits for some."""
+"""Masks experiments that the user may not see: what remains is that slots are taken, and that an experiment waits for some."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.services.gateway.cluster.views import AgentView
 from tenuto.services.gateway.rights.access import Sight
 
 HIDDEN = "hidden"
-"""In place of an allocation's id."""
+"""Text in place of an allocation's id."""
 WAITS = "An experiment of a workspace that you do not see waits for slots."
 
 
@@ -66,7 +66,7 @@ def agents_as_seen(agents: Sequence[AgentView], hidden: Collection[int] | None) 
 
 
 def past_agents_as_seen(agents: Sequence[PastAgent], hidden: Collection[int] | None) -> tuple[PastAgent, ...]:
-    """As `agents_as_seen`, at an earlier moment: what is hidden now is hidden there, too."""
+    """Same as `agents_as_seen`, but for an earlier moment: experiments that are hidden now are hidden there, too."""
     return tuple(_agent_as_seen(agent, hidden) for agent in agents)
 
 

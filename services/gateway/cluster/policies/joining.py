@@ -56,7 +56,7 @@ class Member:
 @dataclass(frozen=True)
 class Joining:
     tokens: Map[str, Token] = field(default_factory=Map)
-    """By id. Expired ones stay until another is made, so that they can be shown and told from unknown ones."""
+    """Join tokens by id. Expired ones stay until another is made, so that they can be shown and told from unknown ones."""
     agents: Map[str, Member] = field(default_factory=Map)
 
     @property

@@ -27,7 +27,7 @@ class Said:
 
     about: str
     data: str
-    """As JSON."""
+    """Data of the event, as JSON."""
     actor: str
 
 
@@ -71,11 +71,11 @@ class Pool:
 @dataclass(frozen=True)
 class Nodes:
     pools: Map[str, Pool] = field(default_factory=Map)
-    """Those that have, or had, a provisioner."""
+    """Pools that have, or had, a provisioner, by name."""
     nodes: Map[str, Node] = field(default_factory=Map)
-    """Those that have not ended."""
+    """Nodes that have not ended, by id."""
     mounts: Map[str, tuple[AllowedMount, ...]] = field(default_factory=Map)
-    """What pools let containers mount, by name; a pool that says nothing is not among them."""
+    """Mounts that a pool allows to containers, by its name; a pool without a setting is missing."""
 
 
 SETTINGS = tuple(Provisioning.model_fields)

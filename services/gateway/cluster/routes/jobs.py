@@ -27,9 +27,9 @@ from tenuto.services.gateway.http.strict import StrictRoute
 router = APIRouter(tags=["queue"], route_class=StrictRoute)
 OwnerName = Annotated[str, Path(min_length=1, max_length=256)]
 ANSWER_SECONDS_MAX = 5.0
-"""An answer takes milliseconds; a scheduler that reads the log anew has nothing to say before it has done so."""
+"""Longest wait for an answer, which takes milliseconds; a scheduler that reads the log anew answers only once it is done."""
 CLUSTER_ROWS_MAX = 200
-"""The page draws their shares; whoever wants more of a queue asks for the queue."""
+"""Most rows of the cluster page, which draws their shares; the queue itself has a route of its own."""
 SILENT = "The scheduler does not answer right now; try again in a few seconds. Training goes on meanwhile."
 
 
@@ -91,8 +91,8 @@ async def _queue(door: ClusterDoor, question: QueueQuestion) -> QueueAnswer:
 
 @router.put("/pools/{pool}", response_model=Recorded)
 async def set_policy(door: Door, pool: PoolName, body: PolicySettings) -> Response:
-    """By which policy the pool shares its slots, also before it has agents. A half-life that is not named stays. What runs goes
-    on, unless `preempt` says that it gives way under the new policy, too."""
+    """Sets the policy by which the pool shares its slots, also before it has agents. A half-life that is left out stays as it
+    is. Running trials go on, unless `preempt` says that they, too, give way under the new policy."""
     return await record(door, SetPoolPolicy(**asked(door), pool=pool, settings=body))
 
 

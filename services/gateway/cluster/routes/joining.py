@@ -105,7 +105,7 @@ async def join(request: Request, door: Door, body: JoinBody) -> Response:
 
 @router.post("/agents/standing", response_model=StandingView)
 async def standing(request: Request, door: Door, body: StandingBody) -> Response:
-    """Whether the agent with this password still belongs to the cluster. An agent that the bus refuses asks it."""
+    """True if the agent with this password still belongs to the cluster. An agent asks after the bus has refused it."""
     address = request.client.host if request.client else ""
     if wait := door.standing_pace.take(address, body.agent_id, asyncio.get_running_loop().time()):
         seconds = math.ceil(wait)

@@ -30,9 +30,9 @@ from tenuto.services.gateway.trials.bodies import Done
 
 router = APIRouter(tags=["nodes"], route_class=StrictRoute)
 ANSWER_SECONDS_MAX = 60.0
-"""The launcher gives up on a provider sooner, and says so."""
+"""Longest wait for the launcher, which gives up on a provider sooner and says so."""
 AT_ONCE_SECONDS_MAX = 3.0
-"""For what the launcher knows without asking anybody."""
+"""Longest wait for an answer that the launcher has without asking a provider."""
 SILENT = "The launcher does not answer right now; try again in a few seconds. Nodes and training go on meanwhile."
 NodeId = Annotated[str, Path(pattern=AGENT_NAME_PATTERN)]
 
@@ -47,7 +47,7 @@ async def pools(door: Door) -> Response:
 
 @router.get("/pools/{pool}/provisioning", response_model=PoolView)
 async def provisioning(door: Door, pool: PoolName) -> Response:
-    """Where the pool's nodes come from, and what it lacks."""
+    """Source of the pool's nodes, and the capacity that the pool lacks."""
     await door.users_known()
     known = door.state.nodes.pools.get(pool)
     if known is None:
@@ -67,8 +67,8 @@ async def provisioning(door: Door, pool: PoolName) -> Response:
 
 @router.put("/pools/{pool}/provisioning", response_model=Done)
 async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
-    """Starts and ends the pool's nodes like this from now on. Provisioner `static`: not at all, and those that it has are given
-    back. A provisioner that the launcher does not have is refused, unless the launcher is away."""
+    """Sets how the pool's nodes are started and ended from now on. Provisioner `static`: none are started, and those that the
+    pool has are given back. A provisioner that the launcher does not have is refused, unless the launcher is unreachable."""
     await _check_known(door, pool, body)
     events = await door.carry_out(ProvisionPool(**asked(door), pool=pool, settings=body))
     return answer(Done(id=0, changed=bool(events)))
@@ -76,7 +76,8 @@ async def provision(door: Door, pool: PoolName, body: Provisioning) -> Response:
 
 @router.get("/pools/{pool}/mounts", response_model=PoolMounts)
 async def mounts(door: Door, pool: PoolName) -> Response:
-    """What containers may mount on the pool's agents, within what each agent's operator allows; null: whatever that is."""
+    """Mounts that the pool allows to containers on its agents, within those that each agent's operator allows; null: all of
+    those."""
     await door.users_known()
     return answer(PoolMounts(mounts=door.state.nodes.mounts.get(pool)))
 
@@ -91,8 +92,8 @@ async def set_mounts(door: Door, pool: PoolName, body: PoolMounts) -> Response:
 
 @router.post("/pools/{pool}/check", response_model=CheckView)
 async def check(door: Door, pool: PoolName, body: Provisioning | None = None) -> Response:
-    """What is there and what is missing for nodes of the pool, with its own settings or with those in the body. Starts
-    nothing."""
+    """Checks what the nodes of the pool need, with its own settings or with those in the body, and lists what exists and what is
+    missing. Starts nothing."""
     found = await _ask(door, NodesQuestion(about="check", pool=pool, provisioning=body))
     findings = (*found.findings, *_reached_by_nodes(door))
     return answer(CheckView(ready=not any(item.problem for item in findings), findings=findings))
@@ -116,7 +117,7 @@ async def release(door: Door, node_id: NodeId, body: ReleaseBody) -> Response:
 
 @router.get("/nodes/{node_id}/logs", response_model=NodeLogsView)
 async def logs(door: Door, node_id: NodeId, lines: Annotated[int, Query(ge=1, le=LOG_LINES_MAX)] = 200) -> Response:
-    """What the node's agent, or its boot, has printed, as its provider has it."""
+    """Output of the node's agent, or of its boot, as its provider has it."""
     await door.users_known()
     node = door.state.nodes.nodes.get(node_id)
     pool = node.pool if node is not None else node_id.rpartition("-")[0]
@@ -127,7 +128,8 @@ async def logs(door: Door, node_id: NodeId, lines: Annotated[int, Query(ge=1, le
 
 
 def _reached_by_nodes(door: ClusterDoor) -> tuple[CheckFinding, ...]:
-    """Of an address that nodes elsewhere cannot reach: they would start, and fail much later because no agent joins."""
+    """Finding about an address of the gateway that nodes elsewhere cannot reach: they would start, and fail much later because no
+    agent joins. Empty: they can."""
     url = door.settings.public_url or f"http://{door.settings.rest_host}"
     host = urlsplit(url).hostname or ""
     with contextlib.suppress(ValueError):
@@ -140,8 +142,8 @@ def _reached_by_nodes(door: ClusterDoor) -> tuple[CheckFinding, ...]:
 
 
 async def _check_known(door: ClusterDoor, pool: str, wanted: Provisioning) -> None:
-    """Of a provisioner that the pool does not have yet. Of one that it has, limits may change although its plug-in is gone.
-    Raises DoorError."""
+    """Raises DoorError if the launcher does not have the provisioner. The one that the pool has already is not checked: limits
+    may change although its plug-in is gone."""
     known = door.state.nodes.pools.get(pool)
     if not wanted.starts_nodes or (known is not None and known.provisioning.provisioner == wanted.provisioner):
         return

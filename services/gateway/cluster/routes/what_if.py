@@ -1,4 +1,4 @@
-"""What would have happened in a pool under another policy, or with more slots: simulated from the record."""
+"""Simulates from the record what would have happened in a pool under another policy, or with more slots."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for MLflow's protocol."""
+"""Connections of the gateway to the outside, for MLflow's protocol."""

@@ -20,13 +20,14 @@ from tenuto.schemas.sentences.amounts import stored
 from tenuto.services.gateway.http.refusals import RequestRefused
 
 FILES_MAX = 10_000
-"""Of one run: each is a row."""
+"""Most files of one run: each is a row."""
 RUN_BYTES_FACTOR = 10
-"""A run may keep so many times the bytes of the largest file."""
+"""Most bytes of one run's files, in multiples of the most bytes of one file."""
 EXPERIMENT_BYTES_FACTOR = 100
-"""An experiment of unmanaged runs may keep so many times the bytes of the largest file: what ten runs may."""
+"""Most bytes of an experiment of unmanaged runs, in the same multiples: as many as ten runs may keep."""
 USER_BYTES_FACTOR = 200
-"""The runs of one user may: a user's script in a loop leaves room for others on the shared directory."""
+"""Most bytes of one user's runs, in the same multiples: a user's script in a loop leaves room for others on the shared
+directory."""
 FILES_OF_USER_MAX = 1_000_000
 """Each is a file on the shared directory, which has only so many."""
 PATH_CHARACTERS_MAX = 500
@@ -73,7 +74,7 @@ def checked_path(path: str) -> str:
 
 class Artifacts:
     def __init__(self, pool: asyncpg.Pool, directory: Path, bytes_max: int) -> None:
-        """`bytes_max`: of one file."""
+        """`bytes_max`: most bytes of one file."""
         self._pool, self._directory, self.bytes_max = pool, directory, bytes_max
         self._store = DirectoryStore(directory)
 
@@ -89,7 +90,7 @@ class Artifacts:
                         f"The artifact {path!r} has more than {self.bytes_max} bytes, the most (TENUTO_ARTIFACT_BYTES_MAX).",
                         "too_large",
                     )
-                await asyncio.to_thread(file.write, chunk)  # a slow disk holds up nobody else
+                await asyncio.to_thread(file.write, chunk)  # a slow disk does not delay other requests
             name = uuid.uuid4().hex
             blob = f"{_BLOBS}/{name[:2]}/{name}"
             await asyncio.to_thread(self._keep, file, blob)

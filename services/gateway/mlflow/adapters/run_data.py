@@ -15,12 +15,12 @@ from tenuto.services.gateway.mlflow.adapters.run_models import ModelPoint, write
 PARAMETERS_MAX = 1_000
 TAGS_MAX = 500
 METRICS_MAX = 2_000
-"""Names of one run: scripts have dozens; each is read again by every search that finds the run."""
+"""Most names of metrics of one run: scripts have dozens; each is read again by every search that finds the run."""
 TEXT_CHARACTERS_MAX = 2 << 20
-"""Of a run's parameters, or of its tags, together."""
+"""Most characters of all parameters of a run, and of all its tags."""
 INPUTS_MAX = 100
 POINTS_MAX = 5_000_000
-"""Values of one run's metrics: each is a row of some hundred bytes with its index. 50 metrics of 100,000 steps."""
+"""Most values of one run's metrics, such as 50 metrics of 100,000 steps: each is a row of some hundred bytes with its index."""
 
 TABLES = (
     "unmanaged_metrics", "unmanaged_latest", "unmanaged_parameters", "unmanaged_tags", "unmanaged_inputs",
@@ -159,7 +159,7 @@ class RunData:
 
 
 def _order(point: Point) -> tuple[str, int, int, bool, float]:
-    """As PostgreSQL orders them: NaN is the largest."""
+    """Sort key of a point, in the order of PostgreSQL: NaN is the largest value."""
     nan = point.value != point.value
     return point.name, point.step, point.time_ms, nan, 0.0 if nan else point.value
 

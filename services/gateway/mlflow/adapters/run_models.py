@@ -9,11 +9,11 @@ from typing import NamedTuple
 import asyncpg
 
 MODELS_MAX = 1_000_000
-"""Of one experiment: as many as its runs may be, each of which may log one."""
+"""Most models of one experiment: as many as it may have runs, each of which may log one."""
 METRICS_MAX = 2_000
-"""Of one model, counted by name, run and data set: each is read again by every search that finds the model."""
+"""Most metrics of one model, counted by name, run and data set: each is read again by every search that finds the model."""
 USES_MAX = 10_000
-"""Of one run: a model for each of its checkpoints."""
+"""Most models of one run: one for each of its checkpoints."""
 _CREATE = """INSERT INTO unmanaged_models VALUES
     ($1, (SELECT coalesce(max(model_number), 0) + 1 FROM unmanaged_models WHERE experiment_id = $1),
         $2, $3, 'PENDING', $4, $5, $6, $6)
@@ -38,7 +38,7 @@ class ModelPoint(NamedTuple):
     """A value that a run measured of a model."""
 
     experiment_id: int
-    """Of the model."""
+    """Experiment of the model."""
     number: int
     name: str
     run_id: str
@@ -83,7 +83,7 @@ class RunModels:
 
 
 async def write_points(connection: asyncpg.Connection, points: Sequence[ModelPoint]) -> None:
-    """In the transaction of the connection. Keeps the newest of each name, run and data set. Raises ModelsRefused."""
+    """Stores the newest point of each name, run and data set, in the transaction of the connection. Raises ModelsRefused."""
     newest: dict[tuple[object, ...], ModelPoint] = {}
     for point in points:
         known = newest.get(point[:6])

@@ -31,7 +31,7 @@ def asked_once(door: MlflowDoor, kind: str, key: str) -> dict[str, Any]:
 
 
 async def find_run(door: MlflowDoor, run_id: str) -> RunRow:
-    """Raises DoorError; one in a workspace that the sender does not see is not there."""
+    """Run of that id. Raises DoorError, also for a run in a workspace that the sender does not see."""
     found = await door.runs.run(run_id)
     if found is not None:
         await door.check_seen(found.experiment_id, f"run {run_id}")
@@ -58,8 +58,8 @@ async def run_to_change(door: MlflowDoor, request: Request, run_id: str, *, dele
 
 
 async def find_model(door: MlflowDoor, model_id: str, *, deleted: bool = False) -> ModelRow:
-    """A logged model. Raises DoorError; one in a workspace that the sender does not see is not there. `deleted`: one that was
-    deleted, too."""
+    """Logged model of that id. Raises DoorError, also for a model in a workspace that the sender does not see. `deleted`: a
+    deleted model is returned, too."""
     experiment_id, number = bodies.checked_model(model_id).split("-")[1:]
     found = await door.models.model(int(experiment_id), int(number))
     if found is None or found.experiment_id not in door.state.unmanaged:
@@ -71,7 +71,7 @@ async def find_model(door: MlflowDoor, model_id: str, *, deleted: bool = False) 
 
 
 async def model_to_change(door: MlflowDoor, request: Request, model_id: str) -> ModelRow:
-    """One that the sender may change. Raises DoorError."""
+    """Logged model that the sender may change. Raises DoorError."""
     found = await find_model(door, model_id)
     _judge(door, request, door.state.run_owner(found.user, found.created_us), f"Logged model {model_id}")
     return found
@@ -96,7 +96,8 @@ async def experiment_to_change(door: MlflowDoor, request: Request, experiment_id
 
 
 def _judge(door: MlflowDoor, request: Request, owner: str, what: str, rule: Rule | None = None) -> None:
-    """By the rule of the route, or by another: who makes something may not change all that it names."""
+    """Raises DoorError if `rule` does not let the sender do it; None: the rule of the route. A route that creates something gives
+    another rule for the items that it names: who may create it may not change all of them."""
     rule = rule or ROUTES[f"{request.method} {request.scope['route'].path}"]
     if why := refusal(door.state.access, door.subject(), rule, workspace=WORKSPACE, owner=owner, what=what):
         raise DoorError("forbidden", why)

@@ -18,7 +18,7 @@ MODEL_STATES = {
     "LOGGED_MODEL_READY": "READY",
     "LOGGED_MODEL_UPLOAD_FAILED": "FAILED",
 }
-"""As requests and answers have them, and as filters do."""
+"""Status of a model in requests and answers -> the same in filters."""
 _STATES_OF_MODELS = {text: name for name, text in MODEL_STATES.items()}
 
 

@@ -12,10 +12,10 @@ from tenuto.services.gateway.http.refusals import RequestRefused
 
 FILTER_CHARACTERS_MAX = 4_000
 CONDITIONS_MAX = 50
-"""Each is a subquery."""
+"""Most conditions of one filter: each is a subquery."""
 ORDERS_MAX = 10
 VALUES_MAX = 500
-"""In one list of IN."""
+"""Most values in one list of IN."""
 
 Entity = Literal["metric", "parameter", "tag", "attribute"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "LIKE", "ILIKE", "IN", "NOT IN", "IS NULL", "IS NOT NULL"]
@@ -37,15 +37,15 @@ _OPERATORS: Mapping[Entity, frozenset[Operator]] = {
 
 @dataclass(frozen=True)
 class Attributes:
-    """What may be asked of the item itself, by the names that clients use."""
+    """Attributes of the item itself that a filter may name, by the names that clients use."""
 
     texts: Mapping[str, str]
     """Name in a filter -> name of the attribute."""
     numbers: Mapping[str, str]
     entities: frozenset[Entity]
-    """What else may be asked for."""
+    """Further entities that a filter may name."""
     ordered: frozenset[str] = frozenset()
-    """Further attributes by which may be ordered."""
+    """Further attributes that results may be ordered by."""
 
 
 OF_RUNS = Attributes(

@@ -13,7 +13,7 @@ from tenuto.services.gateway.mlflow.queries.runs import CHARACTERS_MAX, CHUNK_RU
 from tenuto.services.gateway.read_models.rows import Fetching
 
 MODELS_MAX = 1_000
-"""Of one page, however many the client asks for: it asks for the next page by itself."""
+"""Most models of one page, however many the client asks for: it then fetches the next page by itself."""
 _KEYS = "unnest($1::bigint[], $2::int[]) AS k (experiment_id, number)"
 
 
@@ -21,7 +21,7 @@ _KEYS = "unnest($1::bigint[], $2::int[]) AS k (experiment_id, number)"
 class ModelRow:
     experiment_id: int
     number: int
-    """Of the model in its experiment, from 1."""
+    """Number of the model in its experiment, from 1."""
     name: str
     model_type: str
     status: str
@@ -38,7 +38,7 @@ class ModelRow:
 
     @property
     def key(self) -> tuple[int, int]:
-        """In the tables that runs and models share."""
+        """Key of the model in the tables that runs and models share."""
         return self.experiment_id, -self.number
 
     @property
@@ -79,8 +79,9 @@ class Models(Fetching):
         offset: int,
         hidden: Sequence[str],
     ) -> tuple[list[tuple[ModelRow, ModelDetails]], bool]:
-        """At most `limit` models, and whether there may be more. `datasets`: name and digest (empty: any) of those whose metrics
-        are compared; none: all. `orders`: each with the data set by whose metrics. `hidden`: workspaces that are not searched."""
+        """Page of at most `limit` models, and True if there may be more. `datasets`: name and digest (empty: any) of the data
+        sets whose metrics are compared; none: all. `orders`: each with the data set whose metrics it orders by. `hidden`:
+        workspaces that are not searched."""
         query, values = find_models(experiment_ids, given, orders, datasets, limit, offset, hidden)
         rows = [ModelRow(**row) for row in await self._rows(query, *values)]
         found: list[tuple[ModelRow, ModelDetails]] = []

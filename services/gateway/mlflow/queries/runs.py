@@ -14,18 +14,19 @@ from tenuto.services.gateway.mlflow.queries.run_queries import EXPERIMENT, FROM,
 from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks
 
 RUNS_MAX = 1_000
-"""Of one page, however many the client asks for: it asks for the next page by itself."""
+"""Most runs of one page, however many the client asks for: it then fetches the next page by itself."""
 EXPERIMENTS_MAX = 1_000
 OFFSET_MAX = 10_000_000
 HISTORY_MAX = 25_000
-"""Values of one page of a metric's history."""
+"""Most values of one page of a metric's history."""
 CHUNK_RUNS = 40
-"""Runs whose parameters, tags and metrics are fetched at once ..."""
+"""Most runs whose parameters, tags and metrics are fetched at once (a chunk)."""
 CHUNK_RUNS_FIRST = 2
-"""... at first, and twice as many while a chunk has less than CHUNK_CHARACTERS: a run may have five million."""
+"""Runs of the first chunk, and of one that follows a chunk of CHUNK_CHARACTERS or more: one run may have five million
+characters. Any other chunk has twice as many runs as the chunk before."""
 CHUNK_CHARACTERS = 1 << 20
 CHARACTERS_MAX = 16 << 20
-"""Of a page, about: it ends with the run that has more."""
+"""Approximate limit of a page: it ends with the run that exceeds it."""
 _KEYS = "unnest($1::bigint[], $2::int[]) AS k (experiment_id, trial_number)"
 
 
@@ -92,7 +93,7 @@ class Runs(MetricChunks):
         offset: int,
         hidden: Sequence[str],
     ) -> tuple[list[tuple[RunRow, RunDetails]], bool]:
-        """At most `limit` runs, and whether there may be more. `hidden`: workspaces that are not searched."""
+        """Page of at most `limit` runs, and True if there may be more. `hidden`: workspaces that are not searched."""
         query, values = find_runs(experiment_ids, given, orders, view, limit, offset, hidden)
         rows = [RunRow(**row) for row in await self._rows(query, *values)]
         found: list[tuple[RunRow, RunDetails]] = []

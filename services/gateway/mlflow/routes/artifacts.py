@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 FILE = f"{FILES}/{{artifact_path:path}}"
 PathQuery = Annotated[str, Query(max_length=1_000)]
 Key = tuple[int, int]
-"""Of a run or a logged model in the tables that they share."""
+"""Key of a run or a logged model in the tables that they share."""
 
 
 def _parted(path: str) -> tuple[str, bool, str]:
@@ -43,7 +43,7 @@ async def _key(door: MlflowDoor, item_id: str, of_model: bool) -> Key:
 
 
 async def _to_change(door: MlflowDoor, request: Request, item_id: str, of_model: bool) -> tuple[Key, str]:
-    """With the user whose files are counted. Raises DoorError."""
+    """Key of an item that the sender may change, and the user whose limit its files count against. Raises DoorError."""
     if of_model:
         model = await model_to_change(door, request, item_id)
         return model.key, model.user
@@ -103,7 +103,7 @@ async def get(door: Door, artifact_path: str) -> Response:
     found = [item for item in await door.artifacts.beneath(key, path) if item.path == path]
     if not found:
         raise _none(item_id, of_model, path)
-    # Whoever wrote the file is not trusted by whoever opens the link in a browser: it is saved, never shown.
+    # The user who opens the link in a browser need not trust the author of the file: it is saved, never shown.
     headers = {
         "Content-Length": str(found[0].size_bytes),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2])}",

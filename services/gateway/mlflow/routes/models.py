@@ -73,7 +73,7 @@ async def finalize(request: Request, door: Door, model_id: str) -> Response:
 
 @router.delete(ONE)
 async def delete(request: Request, door: Door, model_id: str) -> Response:
-    """With its files: MLflow's clients have no request that would bring it back."""
+    """Deletes the model with its files: MLflow's clients have no request that would restore it."""
     model = await model_to_change(door, request, model_id)
     await door.run_models.change((model.experiment_id, model.number), door.clock.now_us(), delete=True)
     await door.artifacts.delete(model.key, "")

@@ -147,7 +147,7 @@ async def log_batch(request: Request, door: Door) -> Response:
 
 
 async def _of_models(door: MlflowDoor, request: Request, run: RunRow, metrics: Sequence[bodies.Metric]) -> list[ModelPoint]:
-    """Those that are about logged models. Raises DoorError where one may not be changed."""
+    """Points of the metrics that are about logged models. Raises DoorError if the sender may not change one of these models."""
     about = [item for item in metrics if item.model_id]
     for model_id in sorted({item.model_id or "" for item in about}):
         await model_to_change(door, request, model_id)
@@ -156,7 +156,7 @@ async def _of_models(door: MlflowDoor, request: Request, run: RunRow, metrics: S
 
 @router.post(f"{API}/runs/log-model")
 async def log_model(request: Request, door: Door) -> Response:
-    """What a client of MLflow 2 says of a model whose files it has put among the run's: kept in the tag where MLflow keeps it."""
+    """Records a model of an MLflow 2 client, whose files are among the run's artifacts, in the tag in which MLflow keeps it."""
     body = await bodies.read(request, bodies.LogModel)
     run = await run_to_change(door, request, body.run_id)
     known = dict((await door.runs.details([run]))[run.key].tags).get(MODEL_HISTORY, "[]")

@@ -58,8 +58,8 @@ class NotHere(StoreDefinition):
 
 @dataclass(frozen=True)
 class StoreKind:
-    """What a plug-in of `tenuto.stores` declares. Its module is imported by services, agents and workers whenever such a store is
-    declared, so it imports its client in `open`."""
+    """Declaration of a plug-in of `tenuto.stores`. Its module is imported by services, agents and workers whenever such a store
+    is declared, so it imports its client in `open`."""
 
     definition: type[StoreDefinition]
     open: Callable[[Any, str], Store]

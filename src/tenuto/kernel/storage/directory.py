@@ -71,7 +71,7 @@ class DirectoryStore:
                 raise _explained(error, target) from error
 
     def _take_over(self, source: Path, target: Path) -> bool:
-        if stat.S_ISREG(source.lstat().st_mode):  # through a link it would be somebody else's
+        if stat.S_ISREG(source.lstat().st_mode):  # through a link this would change another file
             source.chmod(FILE_MODE)
         _sync(source)
         try:
@@ -158,7 +158,7 @@ class DirectoryStore:
             try:
                 with contextlib.suppress(FileNotFoundError):
                     beneath.remove(self._anchor, parts)
-                with contextlib.suppress(OSError):  # not empty, or somebody else was first
+                with contextlib.suppress(OSError):  # not empty, or another process was first
                     beneath.remove_empty(self._anchor, parts[:-1], keep=len(self._below))
             except NotADirectoryError:
                 continue
