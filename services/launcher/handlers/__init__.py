@@ -141,7 +141,7 @@ class Listener:
             rival = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
             await self._reply(message, None, error=rival)
             return
-        if heartbeat.repeated:  # nobody reads an answer
+        if heartbeat.repeated:  # its sender reads no answer
             return
         self._backlogs.hear(heartbeat.agent_id, heartbeat.backlog)
         if not self._caught_up.is_set():
@@ -177,7 +177,8 @@ class Listener:
             logger.warning("a heartbeat of agent %s was not recorded; its next one will be: %s", agent_id, error)
 
     async def _unrecorded(self, heartbeat: Heartbeat) -> Assignments | None:
-        """What an agent is told whose heartbeat is not recorded. One that ends asks again until it is."""
+        """Answer to an agent whose heartbeat is not recorded: its assignments. None for one that ends: it asks again until it is
+        recorded."""
         return None if heartbeat.gone else await self._assignments(heartbeat.agent_id)
 
     async def _assignments(self, agent_id: str) -> Assignments:

@@ -134,5 +134,5 @@ def words_of(keepers: Keepers, pool: str) -> tuple[NodeWords, ...]:
 
 
 async def _reply(message: Msg, answer: NodesAnswer) -> None:
-    with contextlib.suppress(NatsError):  # whoever asked is gone
+    with contextlib.suppress(NatsError):  # the client is gone
         await message.respond(answer.to_json())

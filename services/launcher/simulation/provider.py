@@ -54,11 +54,11 @@ class SimulatedProvider:
         self.seed = seed
         self.machines: list[Machine] = []
         self._alive: list[Machine] = []
-        """Those that have not ended, or did a moment ago."""
+        """Machines that have not ended, or ended a moment ago."""
         self.failed_us: list[int] = []
         """Times of calls that failed."""
         self.paid_us: dict[str, int] = {}
-        """By type, of machines that have ended."""
+        """Paid time of machines that have ended, by type."""
 
     def _fails(self, now_us: int) -> bool:
         if self.faults.fails and self.draw.random() < self.faults.fails:
@@ -67,7 +67,7 @@ class SimulatedProvider:
         return False
 
     def _short(self, node_type: str, now_us: int) -> bool:
-        """The same hours for whoever asks."""
+        """True if the type has no capacity now; the hours of shortage are the same for every caller."""
         if not self.faults.shortage:
             return False
         hour = now_us // 3_600_000_000
@@ -127,7 +127,7 @@ class SimulatedProvider:
             self.paid_us[name] = self.paid_us.get(name, 0) + max(0, now_us - machine.paid_from_us)
 
     def paid_until(self, now_us: int) -> dict[str, int]:
-        """By type, with machines that have not ended."""
+        """Paid time by type, including machines that have not ended."""
         paid = dict(self.paid_us)
         for machine in self.live(now_us):
             paid[machine.node_type.name] = paid.get(machine.node_type.name, 0) + now_us - machine.paid_from_us

@@ -1,4 +1,4 @@
-"""What adapters that start a group node by node have in common when one of its nodes fails."""
+"""Error handling shared by adapters that start a group node by node, for when one of its nodes fails."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Door:
 
     @property
     def region(self) -> str:
-        """Of Amazon's own service; empty where another one speaks its protocol."""
+        """Region of Amazon's own service; empty if another service that speaks its protocol is used."""
         return "" if self._connection.endpoint_url else self._connection.region
 
     def close(self) -> None:

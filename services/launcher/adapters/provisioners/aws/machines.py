@@ -14,7 +14,7 @@ from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineS
 
 Document = dict[str, Any]
 CLUSTER, POOL, NODE, END_OF_LIFE = "tenuto:cluster", "tenuto:pool", "tenuto:node", "tenuto:end-of-life"
-"""Tags of everything that belongs to a node. The last is the time after which nothing of it may exist: whoever cleans an account
+"""Tags of everything that belongs to a node. The last is the time after which nothing of it may exist: a clean-up of the account
 may end it then."""
 END_HOURS = 1
 """Time between the machine's own end and that."""

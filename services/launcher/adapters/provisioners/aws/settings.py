@@ -49,7 +49,7 @@ class MachineSettings:
     image: str
     """AMI, or `ssm:` with the name of a parameter that has one."""
     subnets: tuple[str, ...] = ()
-    """In the order of preference. Empty: the default one of each zone."""
+    """Subnets, in order of preference. Empty: the default one of each zone."""
     zones: tuple[str, ...] = ()
     """The same, where there are no subnets. Empty: as EC2 likes."""
     security_groups: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class MachineSettings:
     boot: boot.BootSettings = field(default_factory=boot.BootSettings)
 
     def places(self) -> tuple[dict[str, Any], ...]:
-        """Where an instance may be, in order, as parts of the request for it."""
+        """Places where an instance may start, in order of preference, as parts of the request for it."""
         if self.subnets:
             return tuple({"SubnetId": subnet} for subnet in self.subnets)
         group = {"GroupName": self.placement_group} if self.placement_group else {}

@@ -46,7 +46,7 @@ class Machine:
     status_message: str = ""
     description: str = ""
     stopped_at: float | None = None
-    """In seconds since 1970. None: not known."""
+    """Time of the stop, in seconds since 1970. None: not known."""
 
     @property
     def ended(self) -> bool:
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Words:
-    """What a machine left at its end."""
+    """Text that a machine left at its end."""
 
     log: str = ""
     """Last lines of what it printed."""
@@ -226,7 +226,7 @@ def shown(text: str) -> str:
 
 
 def time_of(text: str) -> float | None:
-    """In seconds since 1970. None: it is no time."""
+    """Seconds since 1970. None: `text` is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

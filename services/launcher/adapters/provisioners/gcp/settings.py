@@ -52,7 +52,7 @@ class InstanceSettings:
     """Instance of one type of nodes."""
 
     zones: tuple[str, ...]
-    """In the order of preference."""
+    """Zones, in order of preference."""
     machine_type: str
     image: str = ""
     image_family: str = ""

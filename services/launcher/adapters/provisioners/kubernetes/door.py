@@ -178,7 +178,7 @@ class Door:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """At most one byte more than is allowed."""
+    """Body of the response, cut off as soon as it exceeds the limit."""
     parts, size = [], 0
     async for part in response.content.iter_chunked(1 << 16):
         parts.append(part)
