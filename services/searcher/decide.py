@@ -117,7 +117,8 @@ class _Decision:
         """The experiment has ended."""
         self.decided: list[EventData | Waits] = []
         self.undrawable = ""
-        """Why no further trial can be drawn, for the user: what runs and waits is searched to its end, then the search fails."""
+        """Reason why no further trial can be drawn, for the user; empty: none so far. Running and waiting trials are searched to
+        their end, then the search fails."""
 
     def emit(self, data: EventData) -> None:
         self.decided.append(data)

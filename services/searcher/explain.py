@@ -43,7 +43,7 @@ class Preview:
     """False: the counts are those of comparing everybody at once; asynchronous rules decide with what is there, so that a few
     more trials go on."""
     problem: str | None
-    """Why the search cannot be started."""
+    """Reason why the search cannot be started; None if it can."""
 
 
 def preview(config: ExperimentConfig) -> Preview:
