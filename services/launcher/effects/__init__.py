@@ -32,7 +32,8 @@ from tenuto.services.launcher.state import State
 logger = logging.getLogger(__name__)
 
 ASSIGN_SECONDS_MAX = 2.0
-"""An agent answers when its disk has the assignment: milliseconds. Beyond this the next heartbeat does it."""
+"""Longest wait for an agent's answer, which it gives once its disk has the assignment: milliseconds. Beyond this the next
+heartbeat delivers it."""
 SECRETS_SECONDS_MAX = 1.0
 """Longest wait for the database's answer. Without a bound, a database that hangs would keep heartbeats from being answered."""
 
@@ -102,7 +103,8 @@ class Assigner:
             await stop_task(task)
 
     def _folded(self, state: State, events: Sequence[Event]) -> None:
-        """Marks the agents; each has at most one message under way, which the next one follows with the then newest state."""
+        """Marks agents whose assignments changed. Each has at most one message under way; the next one then has the newest
+        state."""
         for agent_id in agents_concerned(state, events):
             self._changed[agent_id] = None
             if agent_id not in self._sending:

@@ -34,7 +34,7 @@ class Keepers:
         clock: Clock,
         open_provisioner: Callable[[str, Provisioning], Provisioner],
     ) -> None:
-        """`open_provisioner`: of a pool."""
+        """`open_provisioner`: opens the provisioner of a pool."""
         self._loop, self._log, self._bus, self._clock, self.open_provisioner = loop, log, bus, clock, open_provisioner
         self._keepers: dict[tuple[str, int], Keeper] = {}
         """Keepers by pool and generation."""
@@ -84,7 +84,7 @@ class Keepers:
             await self._loop.submit(tick)
 
     def _match(self) -> None:
-        """Keeps one running keeper for each provisioner on record: removes others and those that ended, and starts missing ones."""
+        """Keeps one running keeper per provisioner on record: removes others and those that ended, and starts missing ones."""
         wanted = {(item.pool, item.generation): item for item in provided(self._loop.state)}
         for key in [key for key in self._keepers if key not in wanted or self._tasks[key].done()]:
             self._tasks.pop(key).cancel()

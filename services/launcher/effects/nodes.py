@@ -45,11 +45,12 @@ LOOK_SECONDS_MAX = 60.0
 START_SECONDS_MAX = 300.0
 """Longest time for starting one group: some providers take tens of seconds to say that they have no capacity."""
 STOP_SECONDS_MAX = 60.0
-"""Also for all that one look ends: what is left over is left to the next one, which must not be long in coming."""
+"""Longest time for ending a node, and for all nodes that one look ends: the rest is left to the next look, which must come
+soon."""
 TOKEN_SECONDS_MAX = 10.0
 """Longest wait for the gateway's answer."""
 STARTS_AT_ONCE = 4
-"""Groups of one pool."""
+"""Most groups of one pool that are started at once."""
 STOPS_AT_ONCE = 8
 WORDS_MAX = 1_000
 """Most characters of a provider's words that are looked at; less is recorded."""
@@ -75,7 +76,7 @@ class Keeper:
         self._pool, self._generation, self._provisioning = provided.pool, provided.generation, provided.provisioning
         self.provisioner = provisioner
         self.busy = provided.nodes > 0 or provided.current
-        """False: it is asked seldom."""
+        """False: the provider should have no nodes, and is asked seldom."""
         self.seen: Sequence[RealNode] = ()
         """Nodes at the last look, for people who ask."""
         self._look_trouble = self._start_trouble = ""
@@ -93,7 +94,7 @@ class Keeper:
         return self._look_trouble or self._start_trouble
 
     def wake(self) -> None:
-        """The record has changed, or the provider's nodes."""
+        """Lets a look come soon: the record has changed, or the provider's nodes."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -127,7 +128,7 @@ class Keeper:
             await self.provisioner.close()
 
     async def _watch(self) -> None:
-        """Lets a look come as soon as the provider tells of a change. Where it does not, looks come as often as they do."""
+        """Lets a look come as soon as the provider tells of a change. A provider that tells of none is looked at as usual."""
         if not isinstance(self.provisioner, Watched):
             return
         trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)

@@ -131,7 +131,7 @@ def failed(state: State, data: NodeFailed, envelope: Envelope) -> State:
 
 
 def _broken(state: State, node: Node) -> State:
-    """The others of its group have come, or are on their way, for nothing."""
+    """Marks the other nodes of its group: they came, or are on their way, in vain."""
     pool = state.pools[node.pool]
     nodes = pool.nodes
     for other in pool.in_order():

@@ -10,12 +10,12 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.commands import SeenNode, StartFailure
 
 REMEMBERED_US = 600_000_000
-"""A machine that has ended is listed for so long."""
+"""Time for which a machine that has ended is still listed."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Parts are of 1."""
+    """Faults of the provider. Parts are fractions of 1."""
 
     fails: float = 0.0
     """Part of the calls that end with an error; half of the starts among them are carried out all the same."""
@@ -74,7 +74,7 @@ class SimulatedProvider:
         return random.Random(f"{self.seed} {node_type} {hour}").random() < self.faults.shortage
 
     def start(self, orders: Sequence[tuple[str, NodeType]], now_us: int) -> list[StartFailure]:
-        """All or none. Returns what its caller is told of failures."""
+        """Starts all or none. Returns the failures that its caller is told."""
         if self._fails(now_us):
             if self.draw.random() < 0.5 and not self._short(orders[0][1].name, now_us):
                 self._launch(orders, now_us)

@@ -15,7 +15,7 @@ from tenuto.schemas.events.run import WorkersOutcome
 RESTART_PAUSE_SECONDS_FIRST = 1.0
 """Pause before the second restart in a row that followed no progress."""
 RESTART_PAUSE_SECONDS_MAX = 300.0
-"""A cause that is mended is noticed within five minutes, and one that stays costs twelve starts an hour."""
+"""Longest pause: a mended cause is noticed within five minutes, and a lasting one costs twelve starts an hour."""
 ASKED_FREE = 5
 """Ends in a row, as the scheduler or the search asked, that are followed by no pause: it is usual that a trial makes way several
 times while the work of others arrives."""

@@ -12,7 +12,7 @@ from tenuto.services.launcher.state.nodes import ProvisionedPool
 OFFERED_SECONDS = 3_600.0
 """Time for which the real offer of a type's last node is trusted: a defective node must not speak for its type for ever."""
 RACK = "rack="
-"""Begin of the label that says which nodes are near each other."""
+"""Prefix of the label that says which nodes are near each other."""
 
 
 class Offer(NamedTuple):

@@ -42,7 +42,7 @@ R = TypeVar("R", bound=Real)
 @dataclass(frozen=True)
 class Orders(Generic[R]):
     start: tuple[tuple[Node, ...], ...] = ()
-    """Groups; each is had whole or not at all."""
+    """Groups to start, each whole or not at all."""
     stop: tuple[R, ...] = ()
 
 

@@ -29,7 +29,7 @@ def release(course: Course, node: Node, reason: Reason, *, drain: bool = True, r
 
 
 def given_back(course: Course, node_id: str, *, drain: bool) -> None:
-    """A user's word. One that is given back already may be given back at once after all."""
+    """Gives back a node that a user named. One that is given back already may still be given back at once."""
     node = node_of(course.state, node_id)
     if node is None or node.ending == "failed" or (node.ending == "released" and (drain or not node.drain)):
         return

@@ -19,7 +19,7 @@ EVERY_OTHER = "*"
 
 
 class WorkspaceCosts:
-    """Counted down while nodes are requested, as `Limits` is."""
+    """Remaining cost of each workspace, counted down while nodes are requested, as in `Limits`."""
 
     def __init__(self, state: State, pool: ProvisionedPool) -> None:
         self._settings = pool.provisioning

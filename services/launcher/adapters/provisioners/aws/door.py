@@ -54,7 +54,7 @@ for _name in ("botocore", "boto3", "urllib3"):
 
 
 class Refusal(Exception):
-    """An answer of EC2 that is no success."""
+    """An error response of EC2."""
 
     def __init__(self, code: str, message: str, status: int) -> None:
         super().__init__(f"{code}: {message}")

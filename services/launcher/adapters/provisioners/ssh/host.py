@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # on a host it is the same module
     from tenuto.services.launcher.adapters.provisioners.ssh.host_install import Installations, NotInstalled, pip_environment
 
 MARK = "TENUTO-ANSWER "
-"""Begin of the line with the answer: shells of some accounts print before it."""
+"""Prefix of the line with the answer: shells of some accounts print before it."""
 LOCK_SECONDS_MAX = 10.0
 """Longest wait for another request at this host."""
 REST_SECONDS_MAX = 5.0
