@@ -52,7 +52,7 @@ class Proposer:
                 await self._changed.wait()
 
     async def _round(self) -> bool:
-        """One proposal for each experiment that wants one; whether there may be more to do at once."""
+        """Makes one proposal for each experiment that wants one. True if there may be more to do at once."""
         known = self._loop.state.experiments
         for about in (self._failures, self._hopeless):
             for gone in [number for number in about if number not in known]:

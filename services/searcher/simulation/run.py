@@ -35,7 +35,7 @@ from tenuto.services.searcher.simulation.curves import Curves
 from tenuto.services.searcher.state import SearcherState, initial
 
 EVENTS_MAX = 20_000_000
-"""A search that takes more does not end: better an error than a loop for ever."""
+"""Most events of a search that ends: an error is better than a loop for ever."""
 
 BETWEEN_MAX = 64
 """Validations that are looked at between two targets: of more, every second, third, ... one. A period may be one of a million."""

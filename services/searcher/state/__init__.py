@@ -36,11 +36,11 @@ METRIC_NAMES_MAX = 20
 ERROR_CHARACTERS_MAX = 2_000
 """Most characters of the last error that are kept for an error message."""
 FAILURES_AT_START_MAX = 8
-"""So many trials may be given up before any validation came; then no new trial is asked for, because the code is broken rather
-than a configuration unlucky. One validation of a trial still running lets the search go on."""
+"""Number of trials given up before any validation after which no new trial is asked for, because the code is broken rather than a
+configuration unlucky. One validation of a trial still running lets the search go on."""
 INVALID_MAX = 100
-"""So many trials, or as many as the search may have if that is more, are replaced because the model code refused their
-hyperparameters. Beyond it they count as failed: the space has next to nothing that the code takes."""
+"""Most trials that are replaced because the model code refused their hyperparameters, or the most trials of the search if that is
+more. Further ones count as failed: the space has next to nothing that the code accepts."""
 
 
 PLACE_TRIES = 1_000_000
@@ -133,7 +133,7 @@ class Experiment:
     lasts: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Index of the last rung of its bracket, for each rung."""
     order: tuple[int, ...] = field(default=(), metadata=DERIVED)
-    """Rungs below the full length, the longest first: who waits there is looked at in this order."""
+    """Rungs below the full length, the longest first: the order in which trials that wait there are considered."""
     remembers: Remembers = "nothing"
     replaces: bool = True
     """True if another trial takes the place of one whose hyperparameters the model code refused."""

@@ -182,7 +182,7 @@ class Rung:
     """One length at which trials are compared."""
 
     best_max: int
-    """Only so many of the best are kept: no rule looks further down, and memory must not grow with the trials that lost."""
+    """Most of the best scores that are kept: no rule looks further down, and memory must not grow with the trials that lost."""
     size: int = 0
     """Trials that reached the rung, and those that failed on the way to it (they count as worst)."""
     best: Ranking = field(default_factory=Ranking)
@@ -244,12 +244,12 @@ class Rung:
         return last
 
     def lose(self, number: int) -> Rung:
-        """The model is to know that this trial got no score here."""
+        """Notes, for the model, that this trial got no score here."""
         return self.changed(lost=self.lost.add((0.0, number)))
 
     def wait(self, key: Key) -> Rung:
         return self.changed(waiting=self.waiting.add(key))
 
     def leave(self, key: Key) -> Rung:
-        """The trial waits here no more. Its score stays and is compared with those that come later."""
+        """Rung without the trial among those that wait. Its score stays and is compared with those that come later."""
         return self.changed(waiting=self.waiting.remove(key))
