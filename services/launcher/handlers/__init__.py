@@ -39,7 +39,7 @@ from tenuto.services.launcher.state import State
 logger = logging.getLogger(__name__)
 
 TICKS_PER_HEARTBEAT = 4
-"""Leases are looked at so often per heartbeat period: an agent is given up at most a quarter of it late."""
+"""Looks at leases per heartbeat period: an agent is given up at most a quarter of it late."""
 RIVAL_HEARTBEATS = 3
 """Two agents of one name show within so many heartbeats. One that lost its disk is let in again after as many: sooner than its
 lease ends."""

@@ -95,9 +95,9 @@ class Allocation:
     parts: tuple[Part, ...]
     """One per agent, in the order of `slots`."""
     starting: bool = False
-    """WorkersStarting is recorded."""
+    """True once WorkersStarting is recorded."""
     started: bool = False
-    """WorkersStarted is recorded."""
+    """True once WorkersStarted is recorded."""
     preempted: bool = False
     kill: bool = False
     first_exit: str = ""
@@ -107,7 +107,7 @@ class Allocation:
     advanced: bool = False
     """True once it has saved a checkpoint behind the one that it began with, or validated where the trial had not."""
     first_followed: bool = False
-    """`first_exit` only followed a part whose word is still to come."""
+    """True if `first_exit` only followed a part whose report is still to come."""
     trace: str = ""
     """Trace of the grant, which the workers' reports go on with."""
 

@@ -42,7 +42,7 @@ class Node:
     workspace: str = ""
     """Workspace of the gang that it was requested for, if the pool limits costs by workspace."""
     provider_id: str = ""
-    """Empty: it has not been seen running yet."""
+    """Id of the node at its provider. Empty: it has not been seen running yet."""
     started_at_us: int | None = None
     """Time at which it was first seen running."""
     joined_at_us: int | None = None

@@ -78,7 +78,7 @@ class Refusal(Exception):
 
 
 class Unreachable(Exception):
-    """No answer; what was asked for may have been done. `str(error)` says why."""
+    """EC2 did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"EC2 cannot be asked to {doing}: {self}.", "unreachable")

@@ -17,7 +17,7 @@ CLUSTER, POOL, NODE, END_OF_LIFE = "tenuto:cluster", "tenuto:pool", "tenuto:node
 """Tags of everything that belongs to a node. The last is the time after which nothing of it may exist: a clean-up of the account
 may end it then."""
 END_HOURS = 1
-"""Time between the machine's own end and that."""
+"""Hours between the machine's own end and the time in the tag END_OF_LIFE."""
 STOP_SECONDS = 90
 """Time from EC2's order to shut down until the agent has ended; EC2 waits longer for the operating system."""
 SCRIPT_BYTES_MAX = 16_384

@@ -69,7 +69,7 @@ class Door:
         return str((await self._ask(compute_v1.InstancesClient, "insert_unary", request)).name)
 
     async def is_over(self, zone: str, operation: str) -> bool:
-        """True: it is done. Raises Refusal if it failed, too."""
+        """True if the operation is done. Raises Refusal also if the operation failed."""
         request = compute_v1.GetZoneOperationRequest(project=self.project, zone=zone, operation=operation)
         try:
             found = await self._ask(compute_v1.ZoneOperationsClient, "get", request)
@@ -265,7 +265,7 @@ def _machine(item: compute_v1.Instance) -> Machine:
 
 
 def _failure(operation: compute_v1.Operation) -> Refusal | None:
-    """None: it did not fail."""
+    """Failure of the operation; None if it did not fail."""
     errors = list(operation.error.errors)
     if not errors and not operation.http_error_status_code:
         return None

@@ -38,7 +38,7 @@ read."""
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance, with what of it matters here."""
+    """An instance, with those of its fields that are used here."""
 
     name: str
     zone: str
@@ -60,12 +60,12 @@ class Words:
     log: str = ""
     """Last lines of what it printed."""
     why: str = ""
-    """A sentence of the boot script's."""
+    """Reason of the end, as a sentence of the boot script."""
 
 
 @dataclass(frozen=True)
 class Whose:
-    """A node's names, whole."""
+    """Full names of a node."""
 
     cluster: str
     pool: str

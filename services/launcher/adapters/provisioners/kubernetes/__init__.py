@@ -48,7 +48,7 @@ ENDED_DELETED_MAX = 20
 LOG_BYTES_MAX = 1 << 20
 """Most of a pod's log that is read."""
 _NO_LOG = b"unable to retrieve container logs for "
-"""Beginning of what a kubelet says, as if it were the log, of a container that it has removed with its log."""
+"""Beginning of the message that a kubelet gives instead of a log, for a container that it has removed with its log."""
 
 
 class KubernetesProvisioner:

@@ -32,7 +32,7 @@ _REFUSED_OTHERWISE = "Kubernetes gives no reason"
 
 
 class Refusal(Exception):
-    """An answer that is no success."""
+    """An error response of the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 class Unreachable(Exception):
-    """No answer; what was asked for may have been done. `str(error)` says why."""
+    """The API server did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"Kubernetes cannot be asked to {doing}: {self}.", "unreachable")

@@ -65,7 +65,7 @@ def labels_of(cluster: str, pool: str, node_id: str) -> dict[str, str]:
 
 
 def secret(cluster: str, pool: str, order: Order, pod_uid: str) -> Document:
-    """Environment of the agent. All of it: what of it is secret is for those to know who made it."""
+    """Secret with the whole environment of the agent: which parts are secret is known only where it was made."""
     name = name_of(cluster, order.node_id)
     return {
         "apiVersion": "v1",
