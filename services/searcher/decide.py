@@ -114,7 +114,7 @@ class _Decision:
         self.now = experiment
         self.method = method
         self.over = False
-        """The experiment has ended."""
+        """True once the experiment has ended."""
         self.decided: list[EventData | Waits] = []
         self.undrawable = ""
         """Reason why no further trial can be drawn, for the user; empty: none so far. Running and waiting trials are searched to

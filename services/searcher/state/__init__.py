@@ -165,9 +165,9 @@ class Experiment:
     objectives: Map[int, tuple[float, ...]] = Map()  # noqa: RUF009
     """All scores of each trial that has them, by trial number, in a search with several metrics."""
     validated: bool = False
-    """A validation was reported, whatever it held."""
+    """True once a validation was reported, whatever it held."""
     metric_seen: bool = False
-    """The searcher's metric was among the reported ones, whatever its value."""
+    """True once the searcher's metric was among the reported ones, whatever its value."""
     metric_names: tuple[str, ...] = ()
     best_trial: int | None = None
     best_score: float | None = None
