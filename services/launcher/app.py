@@ -35,7 +35,7 @@ from tenuto.services.launcher.policies.provisioning.standing import standings
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2
-"""For the positions of the one lane."""
+"""Most connections to the database; they serve the positions of the one lane."""
 QUERY_SECONDS_MAX = 30.0
 
 

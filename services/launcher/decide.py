@@ -83,7 +83,7 @@ def revoked(state: State, data: AgentRevoked, time_us: int) -> Sequence[EventDat
 
 
 def expire(state: State, command: ExpireLease) -> Sequence[EventData]:
-    # Its last word may be lost: the link or the launcher was away in its last seconds, or its machine was taken.
+    # Its last word may be lost: the link or the launcher was down in its last seconds, or its machine was taken.
     return _gone(state, command.agent_id, command.reason, announced=says_it_ends(state, command.agent_id))
 
 

@@ -47,7 +47,8 @@ class Searcher:
 async def build(
     settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Searcher:
-    """For tests: `feed` is where events come from instead of the bus, `checks` asserts the invariants after each commit."""
+    """Builds the searcher. For tests: `feed` replaces the bus as the source of events, `checks` asserts the invariants after each
+    commit."""
     return Searcher(ServiceLoop(SearcherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks), clock)
 
 

@@ -34,7 +34,7 @@ class GiveUp:
 
     experiment_id: int
     error: str
-    """For the user: what, why, and what to do."""
+    """Message for the user: what, why, and what to do."""
     time_us: int = 0
 
     @property

@@ -114,10 +114,11 @@ class _Decision:
         self.now = experiment
         self.method = method
         self.over = False
-        """The experiment has ended."""
+        """True once the experiment has ended."""
         self.decided: list[EventData | Waits] = []
         self.undrawable = ""
-        """Why no further trial can be drawn, for the user: what runs and waits is searched to its end, then the search fails."""
+        """Reason why no further trial can be drawn, for the user; empty: none so far. Running and waiting trials are searched to
+        their end, then the search fails."""
 
     def emit(self, data: EventData) -> None:
         self.decided.append(data)

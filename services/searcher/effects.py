@@ -23,10 +23,11 @@ from tenuto.services.searcher.state import Experiment, SearcherState
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""After a sampler failed or the log was away: long enough not to fill the service's log, short enough to go on soon."""
+"""Pause after a sampler failed or the log was unreachable: long enough not to fill the service's log, short enough to go on
+soon."""
 FAILURES_MAX = 5
-"""Of a sampler, one after the other, before its experiment fails: half a minute, in which a lack of memory or of files may pass.
-What is missing or cannot be drawn stays so, and is not tried again."""
+"""Most failures of a sampler in a row before its experiment fails: half a minute, in which a lack of memory or of files may pass.
+Something missing, or a trial that cannot be drawn, stays so and is not tried again."""
 
 
 class Proposer:
@@ -34,9 +35,9 @@ class Proposer:
         self._loop, self._clock, self._retry_seconds = loop, clock, retry_seconds
         self._changed = asyncio.Event()
         self._failures: dict[int, int] = {}
-        """By experiment: how often its sampler failed since it last proposed."""
+        """Failures of the sampler since it last proposed, by experiment."""
         self._hopeless: dict[int, str] = {}
-        """By experiment: why there will be no proposal."""
+        """Reason why there will be no proposal, by experiment."""
         loop.on_folded(self._tell)
 
     def _tell(self, state: SearcherState, events: Sequence[Event]) -> None:
@@ -51,7 +52,7 @@ class Proposer:
                 await self._changed.wait()
 
     async def _round(self) -> bool:
-        """One proposal for each experiment that wants one; whether there may be more to do at once."""
+        """Makes one proposal for each experiment that wants one. True if there may be more to do at once."""
         known = self._loop.state.experiments
         for about in (self._failures, self._hopeless):
             for gone in [number for number in about if number not in known]:

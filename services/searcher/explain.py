@@ -40,10 +40,10 @@ class Preview:
     full_cost: int
     """Cost of the same trials if each were trained to the full length from its beginning."""
     exact: bool
-    """False: the counts are those of comparing everybody at once; asynchronous rules decide with what is there, so that a few
-    more trials go on."""
+    """False: the counts are those of comparing all trials at once; asynchronous rules decide with those present, so that a few
+    more go on."""
     problem: str | None
-    """Why the search cannot be started."""
+    """Reason why the search cannot be started; None if it can."""
 
 
 def preview(config: ExperimentConfig) -> Preview:

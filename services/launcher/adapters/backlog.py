@@ -1,4 +1,5 @@
-"""Whose reports wait for the record: as agents say in their heartbeats, and as the bus holds them. Nothing is decided by it."""
+"""Backlogs of agents whose reports wait for the record, as they say in their heartbeats and as the bus holds them. Only shown:
+nothing is decided by it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tenuto.schemas.subjects import LANES, Lane
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-"""Between looks at the bus for the log."""
+"""Time between two looks at the bus for the log."""
 BACKLOG_REPORTS_MAX = 5_000
 """More reports of one agent and lane than this are worth a warning: a second of what can be received at full speed."""
 SILENCE_SECONDS_MAX = 60.0
@@ -39,7 +40,7 @@ class Backlogs:
         """Size of the stream of reports at the last look, and its limit; None: it could not be asked."""
 
     def hear(self, agent_id: str, backlog: Mapping[str, int]) -> None:
-        """From a heartbeat."""
+        """Notes the backlog that an agent's heartbeat reports."""
         self._heard[agent_id] = self._clock.monotonic(), backlog
 
     async def run(self) -> None:

@@ -52,7 +52,7 @@ class Losses:
     def __init__(self) -> None:
         self._shown: set[str] = set()
         self._pools: dict[str, str] = {}
-        """By agent."""
+        """Pool of each agent, by agent."""
 
     def note(self, state: State, events: Sequence[Event]) -> None:
         if not events:  # the state was recovered

@@ -32,9 +32,10 @@ from tenuto.services.launcher.state import State
 logger = logging.getLogger(__name__)
 
 ASSIGN_SECONDS_MAX = 2.0
-"""An agent answers when its disk has the assignment: milliseconds. Beyond this the next heartbeat does it."""
+"""Longest wait for an agent's answer, which it gives once its disk has the assignment: milliseconds. Beyond this the next
+heartbeat delivers it."""
 SECRETS_SECONDS_MAX = 1.0
-"""For the database's answer. Without a bound, a database that hangs would keep heartbeats from being answered."""
+"""Longest wait for the database's answer. Without a bound, a database that hangs would keep heartbeats from being answered."""
 
 
 class Assigned:
@@ -44,10 +45,11 @@ class Assigned:
     def __init__(self, tokens: ReportTokens, secrets: Secrets, stores: Stores) -> None:
         self._tokens, self._secrets, self._stores = tokens, secrets, stores
         self._seldom: dict[str, Seldom] = {}
-        """By agent: of those whose secrets could not be had last time."""
+        """Warnings by agent, for agents whose secrets could not be read last time."""
 
     async def completed(self, assigned: Assignments, agent_id: str) -> Assignments:
-        """Without the secrets where they cannot be read now: the workers that need them wait, and all else goes on."""
+        """Assignments with all parts. Secrets that cannot be read now are left out: the workers that need them wait, and all else
+        goes on."""
         ids = [assignment.allocation_id for assignment in assigned.assignments]
         assignments = tuple(map(self._with_gang_secret, assigned.assignments))
         known = {"tokens": self._tokens.tokens(agent_id, ids), "stores": self._declarations(assigned, agent_id)}
@@ -93,7 +95,7 @@ class Assigner:
         self._changed: dict[str, None] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._seldom: dict[str, Seldom] = {}
-        """By agent: of those that did not take what they were sent last."""
+        """Warnings by agent, for agents that did not accept what was last sent to them."""
         loop.on_folded(self._folded)
 
     async def close(self) -> None:
@@ -101,7 +103,8 @@ class Assigner:
             await stop_task(task)
 
     def _folded(self, state: State, events: Sequence[Event]) -> None:
-        """Marks the agents; each has at most one message under way, which the next one follows with the then newest state."""
+        """Marks agents whose assignments changed. Each has at most one message under way; the next one then has the newest
+        state."""
         for agent_id in agents_concerned(state, events):
             self._changed[agent_id] = None
             if agent_id not in self._sending:

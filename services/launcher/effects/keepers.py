@@ -34,15 +34,15 @@ class Keepers:
         clock: Clock,
         open_provisioner: Callable[[str, Provisioning], Provisioner],
     ) -> None:
-        """`open_provisioner`: of a pool."""
+        """`open_provisioner`: opens the provisioner of a pool."""
         self._loop, self._log, self._bus, self._clock, self.open_provisioner = loop, log, bus, clock, open_provisioner
         self._keepers: dict[tuple[str, int], Keeper] = {}
-        """By pool and generation."""
+        """Keepers by pool and generation."""
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._known: dict[str, ProvisionedPool] = {}
         self._seldom: dict[str, Seldom] = {}
         self._unopened: dict[tuple[str, int], str] = {}
-        """Why there is no keeper, by pool and generation."""
+        """Reason why there is no keeper, by pool and generation."""
         loop.on_folded(self._folded)
 
     async def run(self) -> None:
@@ -66,7 +66,7 @@ class Keepers:
         return [self._keepers[key] for key in sorted(self._keepers, reverse=True) if key[0] == pool]
 
     def trouble_of(self, pool: str) -> str:
-        """Why the pool's provider cannot be asked, or starts nothing, just now; empty: it can."""
+        """Reason why the pool's provider cannot be asked, or starts nothing, just now; empty: it can."""
         unopened = [self._unopened[key] for key in sorted(self._unopened, reverse=True) if key[0] == pool]
         return next((said for said in (*unopened, *(keeper.trouble for keeper in self.of(pool))) if said), "")
 
@@ -84,7 +84,7 @@ class Keepers:
             await self._loop.submit(tick)
 
     def _match(self) -> None:
-        """As many keepers as the record has provisioners."""
+        """Keeps one running keeper per provisioner on record: removes others and those that ended, and starts missing ones."""
         wanted = {(item.pool, item.generation): item for item in provided(self._loop.state)}
         for key in [key for key in self._keepers if key not in wanted or self._tasks[key].done()]:
             self._tasks.pop(key).cancel()

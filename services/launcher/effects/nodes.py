@@ -36,26 +36,27 @@ from tenuto.services.launcher.state.nodes import Node
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""Between looks at a provider that has, or should have, nodes."""
+"""Time between two looks at a provider that has, or should have, nodes."""
 POLL_IDLE_SECONDS = 600.0
-"""The same where it should have none: only what nobody knows of could be there."""
+"""Time between two looks at a provider that should have no nodes: only nodes on no record could be there."""
 PAUSE_SECONDS_MIN = 1.0
 """Least time between two looks, however often the record changes: providers limit how often they are asked."""
 LOOK_SECONDS_MAX = 60.0
 START_SECONDS_MAX = 300.0
-"""For one group: some providers take tens of seconds to say that they have no capacity."""
+"""Longest time for starting one group: some providers take tens of seconds to say that they have no capacity."""
 STOP_SECONDS_MAX = 60.0
-"""Also for all that one look ends: what is left over is left to the next one, which must not be long in coming."""
+"""Longest time for ending a node, and for all nodes that one look ends: the rest is left to the next look, which must come
+soon."""
 TOKEN_SECONDS_MAX = 10.0
-"""For the gateway's answer."""
+"""Longest wait for the gateway's answer."""
 STARTS_AT_ONCE = 4
-"""Groups of one pool."""
+"""Most groups of one pool that are started at once."""
 STOPS_AT_ONCE = 8
 WORDS_MAX = 1_000
 """Most characters of a provider's words that are looked at; less is recorded."""
 TROUBLE_SECONDS_FIRST = 2.0
 TROUBLE_SECONDS_MAX = 60.0
-"""A provider that is away is asked again after these."""
+"""First and longest wait before an unreachable provider is asked again."""
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def token_seconds(provisioner: Provisioner, join_seconds: float) -> float:
 
 
 class Keeper:
-    """Of the nodes of one pool by one generation of its settings."""
+    """Keeper of the nodes of one pool by one generation of its settings."""
 
     def __init__(
         self, loop: ServiceLoop[State], log: EventLog, bus: Client, clock: Clock, provided: ProvidedPool, provisioner: Provisioner
@@ -75,25 +76,25 @@ class Keeper:
         self._pool, self._generation, self._provisioning = provided.pool, provided.generation, provided.provisioning
         self.provisioner = provisioner
         self.busy = provided.nodes > 0 or provided.current
-        """False: it is asked seldom."""
+        """False: the provider should have no nodes, and is asked seldom."""
         self.seen: Sequence[RealNode] = ()
-        """At the last look, for people who ask."""
+        """Nodes at the last look, for people who ask."""
         self._look_trouble = self._start_trouble = ""
         self._wake = asyncio.Event()
         self._failures: list[StartFailure] = []
         self._starting: dict[str, asyncio.Task[None]] = {}
-        """By group."""
+        """Tasks that start groups, by group."""
         self._starts, self._stops = asyncio.Semaphore(STARTS_AT_ONCE), asyncio.Semaphore(STOPS_AT_ONCE)
         self._trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
         self._seldom, self._seldom_unwatched = Seldom(logger), Seldom(logger)
 
     @property
     def trouble(self) -> str:
-        """Why the provider cannot be asked, or starts nothing, just now; empty: it can. For people who ask."""
+        """Reason why the provider cannot be asked, or starts nothing, just now; empty: it can. For people who ask."""
         return self._look_trouble or self._start_trouble
 
     def wake(self) -> None:
-        """The record has changed, or the provider's nodes."""
+        """Lets a look come soon: the record has changed, or the provider's nodes."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -127,7 +128,7 @@ class Keeper:
             await self.provisioner.close()
 
     async def _watch(self) -> None:
-        """Lets a look come as soon as the provider tells of a change. Where it does not, looks come as often as they do."""
+        """Lets a look come as soon as the provider tells of a change. A provider that tells of none is looked at as usual."""
         if not isinstance(self.provisioner, Watched):
             return
         trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
@@ -164,7 +165,7 @@ class Keeper:
             task.add_done_callback(lambda _, keys=keys: self._started(keys))  # type: ignore[misc]
         try:
             await bounded(asyncio.gather(*(self._stop(node) for node in orders.stop)), STOP_SECONDS_MAX)
-        except ProvisionerError:  # those on record come first, so nobody is kept waiting by strangers
+        except ProvisionerError:  # those on record come first, so none of them waits for nodes on no record
             self._warn(f"{len(orders.stop)} nodes could not all be ended within {STOP_SECONDS_MAX:g} s")
         await self._submit(real)
 
@@ -263,7 +264,7 @@ def environment_of(node: Node) -> dict[str, str]:
 
 
 def _seen(node: RealNode) -> SeenNode:
-    """As it can be recorded, whatever characters a provider puts into its answer."""
+    """Node as it can be recorded, whatever characters a provider puts into its answer."""
     return SeenNode(node.node_id, _shown(node.provider_id), node.phase, _shown(node.detail), node.outdated)
 
 

@@ -144,8 +144,9 @@ def revoked(state: State, data: AgentRevoked) -> State:
 
 
 def advanced(state: State, data: CheckpointSaved | ValidationReported) -> State:
-    """Before the checkpoint becomes that of the trial. One at the place of the last, which a run may save that trains nothing,
-    is no progress; results of places that had one before are not recorded."""
+    """State with the allocation's progress noted. Runs before the checkpoint becomes that of the trial. A checkpoint at the place
+    of the last one, which a run that trains nothing may save, is no progress; a second result of one place is not recorded at
+    all."""
     allocation, trial = state.allocations.get(data.allocation_id), state.trial(data.trial_id)
     if allocation is None or trial is None or allocation.advanced:
         return state

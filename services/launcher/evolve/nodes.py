@@ -131,7 +131,7 @@ def failed(state: State, data: NodeFailed, envelope: Envelope) -> State:
 
 
 def _broken(state: State, node: Node) -> State:
-    """The others of its group have come, or are on their way, for nothing."""
+    """Marks the other nodes of its group: they came, or are on their way, in vain."""
     pool = state.pools[node.pool]
     nodes = pool.nodes
     for other in pool.in_order():
@@ -149,7 +149,8 @@ def released(state: State, data: NodeReleased, envelope: Envelope) -> State:
 
 
 def _backed_off(state: State, node: Node, until_us: int | None) -> State:
-    """Of nodes that fail together the first one counts: they were one attempt."""
+    """State with the type backed off until `until_us`. Unchanged if it is None or the type is backed off as long already: nodes
+    that fail together were one attempt, and the first one counts."""
     pool = state.pools[node.pool]
     before = pool.backoffs.get(node.node_type.name)
     if until_us is None or (before is not None and before.until_us >= until_us):

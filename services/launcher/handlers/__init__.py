@@ -39,7 +39,7 @@ from tenuto.services.launcher.state import State
 logger = logging.getLogger(__name__)
 
 TICKS_PER_HEARTBEAT = 4
-"""Leases are looked at so often per heartbeat period: an agent is given up at most a quarter of it late."""
+"""Looks at leases per heartbeat period: an agent is given up at most a quarter of it late."""
 RIVAL_HEARTBEATS = 3
 """Two agents of one name show within so many heartbeats. One that lost its disk is let in again after as many: sooner than its
 lease ends."""
@@ -141,7 +141,7 @@ class Listener:
             rival = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
             await self._reply(message, None, error=rival)
             return
-        if heartbeat.repeated:  # nobody reads an answer
+        if heartbeat.repeated:  # its sender reads no answer
             return
         self._backlogs.hear(heartbeat.agent_id, heartbeat.backlog)
         if not self._caught_up.is_set():
@@ -177,7 +177,8 @@ class Listener:
             logger.warning("a heartbeat of agent %s was not recorded; its next one will be: %s", agent_id, error)
 
     async def _unrecorded(self, heartbeat: Heartbeat) -> Assignments | None:
-        """What an agent is told whose heartbeat is not recorded. One that ends asks again until it is."""
+        """Answer to an agent whose heartbeat is not recorded: its assignments. None for one that ends: it asks again until it is
+        recorded."""
         return None if heartbeat.gone else await self._assignments(heartbeat.agent_id)
 
     async def _assignments(self, agent_id: str) -> Assignments:

@@ -17,8 +17,8 @@ class _Lease:
 
 
 class Leases:
-    """All times are monotonic seconds. A lease runs only while agents could have been heard: the time without a bus, and the
-    time in which the launcher itself stood still, count for nobody."""
+    """Leases of agents. All times are monotonic seconds. A lease runs only while agents could have been heard: the time without a
+    bus, and the time in which the launcher itself stood still, count for no lease."""
 
     def __init__(self, lease_seconds: float, tick_seconds: float) -> None:
         self._lease_seconds, self._tick_seconds = lease_seconds, tick_seconds

@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 QUESTIONS_AT_ONCE = 8
 """Most questions in work: each may hold a connection to a provider for a minute."""
 ANSWER_SECONDS_MAX = 50.0
-"""Less than the gateway waits."""
+"""Longest time for one answer: less than the gateway waits."""
 WORDS_MAX = 20
-"""Most nodes of which the provider's words are told: where more wait, they wait for the same."""
+"""Most waiting nodes whose provider's messages are told: if more wait, they wait for the same reason."""
 TROUBLE_CHARACTERS_MAX = 1_000
 """Most of a provider's error in an answer: it is a sentence, and some libraries quote whole documents."""
 LOG_CHARACTERS_MAX = 500_000
@@ -134,5 +134,5 @@ def words_of(keepers: Keepers, pool: str) -> tuple[NodeWords, ...]:
 
 
 async def _reply(message: Msg, answer: NodesAnswer) -> None:
-    with contextlib.suppress(NatsError):  # whoever asked is gone
+    with contextlib.suppress(NatsError):  # the client is gone
         await message.respond(answer.to_json())

@@ -8,7 +8,7 @@ from tenuto.services.launcher.state.nodes import node_has_ended, pool_and_number
 
 
 def refusal(state: State, agent_id: str, pool: str) -> str:
-    """Why an agent with this offer is not taken, in one sentence; empty: it is."""
+    """Reason why an agent with this offer is not accepted, in one sentence; empty: it is accepted."""
     if state.pools and (ended := _ended_node(state, agent_id)):
         return ended
     joined_for = state.members.get(agent_id)

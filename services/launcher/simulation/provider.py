@@ -10,12 +10,12 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.commands import SeenNode, StartFailure
 
 REMEMBERED_US = 600_000_000
-"""A machine that has ended is listed for so long."""
+"""Time for which a machine that has ended is still listed."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Parts are of 1."""
+    """Faults of the provider. Parts are fractions of 1."""
 
     fails: float = 0.0
     """Part of the calls that end with an error; half of the starts among them are carried out all the same."""
@@ -54,11 +54,11 @@ class SimulatedProvider:
         self.seed = seed
         self.machines: list[Machine] = []
         self._alive: list[Machine] = []
-        """Those that have not ended, or did a moment ago."""
+        """Machines that have not ended, or ended a moment ago."""
         self.failed_us: list[int] = []
         """Times of calls that failed."""
         self.paid_us: dict[str, int] = {}
-        """By type, of machines that have ended."""
+        """Paid time of machines that have ended, by type."""
 
     def _fails(self, now_us: int) -> bool:
         if self.faults.fails and self.draw.random() < self.faults.fails:
@@ -67,14 +67,14 @@ class SimulatedProvider:
         return False
 
     def _short(self, node_type: str, now_us: int) -> bool:
-        """The same hours for whoever asks."""
+        """True if the type has no capacity now; the hours of shortage are the same for every caller."""
         if not self.faults.shortage:
             return False
         hour = now_us // 3_600_000_000
         return random.Random(f"{self.seed} {node_type} {hour}").random() < self.faults.shortage
 
     def start(self, orders: Sequence[tuple[str, NodeType]], now_us: int) -> list[StartFailure]:
-        """All or none. Returns what its caller is told of failures."""
+        """Starts all or none. Returns the failures that its caller is told."""
         if self._fails(now_us):
             if self.draw.random() < 0.5 and not self._short(orders[0][1].name, now_us):
                 self._launch(orders, now_us)
@@ -127,7 +127,7 @@ class SimulatedProvider:
             self.paid_us[name] = self.paid_us.get(name, 0) + max(0, now_us - machine.paid_from_us)
 
     def paid_until(self, now_us: int) -> dict[str, int]:
-        """By type, with machines that have not ended."""
+        """Paid time by type, including machines that have not ended."""
         paid = dict(self.paid_us)
         for machine in self.live(now_us):
             paid[machine.node_type.name] = paid.get(machine.node_type.name, 0) + now_us - machine.paid_from_us

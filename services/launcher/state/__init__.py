@@ -42,15 +42,15 @@ class Trial:
     data: tuple[KnownData, ...] = ()
     """Records of its declared data by its last run, by name."""
     environment_hash: str = ""
-    """Of its last run."""
+    """Hash of the environment of its last run."""
     standstill: Standstill = field(default_factory=Standstill)
     """Ends of its workers in a row with nothing new saved or validated between them."""
     pause_of: str = ""
     """The allocation whose end began a pause before the next start; empty: none."""
     restart_at_us: int = 0
-    """When that pause ends."""
+    """Time at which that pause ends."""
     canceled: bool = False
-    """Stopped by people, not by the search: somebody may want to go on with what was trained, so its workers save it."""
+    """True if users stopped it, not the search: they may want to go on with what was trained, so its workers save it."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Allocation:
     parts: tuple[Part, ...]
     """One per agent, in the order of `slots`."""
     starting: bool = False
-    """WorkersStarting is recorded."""
+    """True once WorkersStarting is recorded."""
     started: bool = False
-    """WorkersStarted is recorded."""
+    """True once WorkersStarted is recorded."""
     preempted: bool = False
     kill: bool = False
     first_exit: str = ""
@@ -107,7 +107,7 @@ class Allocation:
     advanced: bool = False
     """True once it has saved a checkpoint behind the one that it began with, or validated where the trial had not."""
     first_followed: bool = False
-    """`first_exit` only followed a part whose word is still to come."""
+    """True if `first_exit` only followed a part whose report is still to come."""
     trace: str = ""
     """Trace of the grant, which the workers' reports go on with."""
 
@@ -138,7 +138,7 @@ class State:
     pools: Map[str, ProvisionedPool] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts, or did, by name."""
     pool_mounts: Map[str, tuple[AllowedMount, ...]] = field(default_factory=Map)
-    """What pools let containers mount, by name; a pool that says nothing is not among them."""
+    """Paths that a pool lets containers mount, by pool; a pool without a setting is not among them."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
@@ -178,7 +178,7 @@ def indexed(state: State) -> tuple[Map[str, tuple[str, ...]], Map[str, tuple[str
 
 
 def derive(state: State) -> State:
-    """With its indexes made anew."""
+    """State with its indexes rebuilt."""
     on_agent, of_trial = indexed(state)
     return replace(state, on_agent=on_agent, of_trial=of_trial, pauses=paused(state.experiments))
 

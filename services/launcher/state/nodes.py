@@ -16,8 +16,8 @@ from tenuto.schemas.provisioning import NodeType, Provisioning
 Ending = Literal["", "released", "failed"]
 Phase = Literal["requested", "started", "joined", "released", "failed"]
 FORMER_MAX = 4
-"""Most earlier provisioners of a pool that are remembered beyond those with nodes on record, so that nodes of theirs that nobody
-knows of are found and ended; people change them rarely."""
+"""Most earlier provisioners of a pool that are remembered beyond those with nodes on record, so that nodes of theirs on no record
+are found and ended; people change provisioners rarely."""
 
 DIGITS_MAX = 12
 """Most digits of a node's number."""
@@ -31,7 +31,7 @@ class Node:
     number: int
     pool: str
     node_type: NodeType
-    """As it was when the node was requested."""
+    """Node type as it was when the node was requested."""
     generation: int
     """Number of the pool's settings by which its provider is asked."""
     group: str
@@ -42,7 +42,7 @@ class Node:
     workspace: str = ""
     """Workspace of the gang that it was requested for, if the pool limits costs by workspace."""
     provider_id: str = ""
-    """Empty: it has not been seen running yet."""
+    """Id of the node at its provider. Empty: it has not been seen running yet."""
     started_at_us: int | None = None
     """Time at which it was first seen running."""
     joined_at_us: int | None = None
@@ -57,7 +57,7 @@ class Node:
     """released: given back, ends when nothing runs on it. failed: what is left of it is ended at once. Neither is used again."""
     ending_at_us: int = 0
     drain: bool = True
-    """Of a released one: what runs there ends first."""
+    """True if work on a released node ends before the node does."""
 
     @property
     def phase(self) -> Phase:
@@ -82,17 +82,17 @@ class Backoff:
     """Nodes of one type are not asked for until some time, because the last ones could not be had."""
 
     failures: int
-    """In a row."""
+    """Number of failures in a row."""
     until_us: int
 
 
 @dataclass(frozen=True)
 class Offered:
-    """What the agent of the type's last node that joined offers: the truth about what its settings only promise."""
+    """Offer of the agent of the type's last node that joined: the truth about what the settings only promise."""
 
     slots: int
     devices: tuple[str, ...]
-    """In lower case, each once, sorted."""
+    """Names of devices, in lower case, each once, sorted."""
     seen_at_us: int
 
 
@@ -120,12 +120,12 @@ class ProvisionedPool:
     """Later ones that were passed over, because an agent that people started has the name; ascending."""
     nodes: Map[str, Node] = field(default_factory=Map)
     demands: tuple[Demand, ...] = ()
-    """As the scheduler last said them, in the queue's order."""
+    """Demands as the scheduler last reported them, in the queue's order."""
     demands_at_us: int = 0
     backoffs: Map[str, Backoff] = field(default_factory=Map)
-    """By type."""
+    """Backoffs by node type."""
     offered: Map[str, Offered] = field(default_factory=Map)
-    """By type, of those that ever joined under these settings."""
+    """Offers by node type, of types of which a node ever joined under these settings."""
 
     def in_order(self) -> list[Node]:
         """All nodes on record, by number."""

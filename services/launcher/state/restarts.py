@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from tenuto.schemas.events.run import WorkersOutcome
 
 RESTART_PAUSE_SECONDS_FIRST = 1.0
-"""Before the second restart in a row that followed no progress."""
+"""Pause before the second restart in a row that followed no progress."""
 RESTART_PAUSE_SECONDS_MAX = 300.0
-"""A cause that is mended is noticed within five minutes, and one that stays costs twelve starts an hour."""
+"""Longest pause: a mended cause is noticed within five minutes, and a lasting one costs twelve starts an hour."""
 ASKED_FREE = 5
 """Ends in a row, as the scheduler or the search asked, that are followed by no pause: it is usual that a trial makes way several
 times while the work of others arrives."""
 _DOUBLINGS_MAX = 20
-"""Beyond this the bound above has long been reached."""
+"""Most doublings that are computed: the bound above is reached long before."""
 
 SETBACKS: frozenset[WorkersOutcome] = frozenset({"failed", "lost"})
 """Outcomes that are a setback also for workers that had got further, or were asked to leave."""
@@ -31,7 +31,7 @@ class Standstill:
     """Ends of a trial's workers in a row with nothing new saved or validated between them."""
 
     setbacks: int = 0
-    """Ends that nobody had asked for."""
+    """Number of ends that were not requested."""
     asked: int = 0
     """Ends that the scheduler or the search had asked for."""
 
@@ -54,7 +54,7 @@ def pause_of(standstill: Standstill, outcome: WorkersOutcome, *, asked: bool) ->
 
 
 def pause_seconds(setbacks: int) -> float:
-    """Before the restart that follows so many setbacks in a row: 0, 1, 2, 4, ... up to the bound."""
+    """Pause before the restart after `setbacks` setbacks in a row: 0, 1, 2, 4, ... up to the bound."""
     if setbacks < 2:
         return 0.0
     return min(RESTART_PAUSE_SECONDS_MAX, RESTART_PAUSE_SECONDS_FIRST * 2.0 ** min(setbacks - 2, _DOUBLINGS_MAX))

@@ -32,7 +32,7 @@ def number_of(trial_id: str) -> int:
 
 
 def of_trial(fold: Callable[[Experiment, Trial, Any], Experiment]) -> Callable[[Experiment, Any], Experiment]:
-    """For an event about a trial; nothing that comes late matters to the search."""
+    """Fold of an event about a trial. An event that comes late, for a trial no longer in the state, changes nothing."""
 
     def folded(experiment: Experiment, data: Any) -> Experiment:
         trial = experiment.trials.get(number_of(data.trial_id))
@@ -47,7 +47,7 @@ def _without(extensions: tuple[tuple[int, Asked], ...], number: int) -> tuple[tu
 
 def saved(experiment: Experiment, trial: Trial, data: CheckpointSaved) -> Experiment:
     if experiment.remembers != "living":
-        return experiment  # only who copies trials needs to know
+        return experiment  # only methods that copy trials need it
     return experiment.with_trial(trial, trial.changed(checkpoint_id=data.checkpoint_id))
 
 
@@ -61,7 +61,7 @@ def finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Exper
 
 
 def paused(experiment: Experiment, trial: Trial, _: TrialPaused | None = None) -> Experiment:
-    """With the trial waiting where it is. None: that is still being decided."""
+    """Experiment with the trial waiting where it is. No event (None): that is still being decided."""
     rungs = experiment.rungs
     if trial.key is not None and trial.own_target is None:
         rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
@@ -188,8 +188,8 @@ def arrived(experiment: Experiment, trial: Trial, length: int) -> tuple[Trial, t
 
 
 def _score_at(experiment: Experiment, trial: Trial, rung: int) -> float | None:
-    """What the trial counts by at a rung: what it reached there in the experiment that this one goes on with, where that is on
-    record; else the validation that was reported now."""
+    """Value by which the trial counts at a rung: what it reached there in the experiment that this one goes on with, if that is
+    on record; else the validation that was reported now."""
     earlier = experiment.earlier.get(trial.number)
     if earlier is None or experiment.rule_version < PASSES_RUNGS:
         return trial.score
@@ -251,7 +251,8 @@ def failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experimen
 
 
 def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
-    """Only one that has not been compared yet, or the comparison would have counted somebody who never was."""
+    """True if another trial may take the place of this one, within the limit of replaced trials. It must not have been compared
+    yet, or the comparison would have counted a trial that no longer counts."""
     copy = trial.place is not None and trial.place.parent is not None
     # What a copy begins from is kept for it only until it has saved a checkpoint of its own.
     started_here = trial.checkpoint_id is None if copy else trial.rung in _firsts(experiment)

@@ -9,17 +9,18 @@ mode promotion (Algorithm 2): a trial waits at its rung. A free place goes to th
 1/eta of its rung, rungs from the top down; only if there is none, a new trial starts.
 mode stopping (the variant that common libraries run): a trial goes on at once unless it is outside the top 1/eta of those
 that reached its rung so far, of which at least the best one is in it. In these libraries the first at a rung goes on, compared
-with nobody: the first trial of all trains to R, whatever it is. Here the first one waits until a second one is there, and the
+with no other: the first trial of all trains to R, whatever it is. Here the first one waits until a second one is there, and the
 better of the two goes on. That is nearly always cheaper, as trainings to R are what a search pays most for
 (docs/benchmarks/search-peers.md).
 
 Departures from the paper:
 - Rung lengths are R / eta**k rounded down, because lengths are whole; equal ones are one rung.
 - When nothing runs, no new trial is left, and no trial has been trained to R, the best waiting trial of the highest rung goes
-  on (rule `asha.finalist`): the paper assumes n >= eta**k, but whoever asks for 10 trials still wants one that is fully trained.
+  on (rule `asha.finalist`): the paper assumes n >= eta**k, but a user who asks for 10 trials still wants one that is fully
+  trained.
 - A waiting trial with so many better ones that it cannot be promoted even if all trials arrive is stopped at once
   (`asha.no_chance`): it frees its checkpoint. Its score stays, as ranks are to be true when max_trials is raised.
-- With several brackets (adaptive ASHA) each has rungs of its own. A free place goes to the longest rung that has somebody to
+- With several brackets (adaptive ASHA) each has rungs of its own. A free place goes to the longest rung that has a trial to
   promote, whatever its bracket; a new trial goes to the bracket that is furthest behind its share.
 - A trial whose metric is missing or not finite counts as worst of its rung and is never promoted.
 - A trial whose own code ends its training counts at its rung by its last validation, and trains no further: it leaves its place

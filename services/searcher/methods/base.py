@@ -25,7 +25,7 @@ from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
 T = TypeVar("T", bound=Any)
 S = TypeVar("S", bound=BaseModel)
 SAID_CHARACTERS_MAX = 300
-"""Of what a method of another package says of a decision."""
+"""Most characters of what a method of another package says of a decision."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Proposal:
     rung: int = 0
     """Index of its first target among the rungs of all brackets."""
     rule: type[Requested] = NewTrial
-    """By which it was chosen,"""
+    """Rule that chose the trial."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """and what that compared, beside what is recorded of every new trial."""
+    """Values that the rule compared, beside those that are recorded of every new trial."""
     source_checkpoint_id: str | None = None
     parent: int | None = None
     """Number of the trial that it is a copy of."""
@@ -79,7 +79,7 @@ class Method(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why this search cannot be started, for the user; None if it can."""
+        """Reason why this search cannot be started, for the user; None if it can."""
         ...
 
     @property
@@ -142,12 +142,12 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Rules(Generic[T]):
-    """A method with one rung, the full length, where nobody waits. Others change what they need."""
+    """Method with one rung, the full length, where no trial waits. Others change what they need."""
 
     settings: T
     space: Hyperparameters
     rule_version: int = RULE_VERSION
-    """By which the experiment is searched: see `versions.py`."""
+    """Version of the rules by which the experiment is searched: see `versions.py`."""
 
     @cached_property
     def brackets(self) -> tuple[Bracket, ...]:
@@ -258,7 +258,7 @@ class PluginRules(Rules[PluginSearcher], Generic[S]):
 
     @cached_property
     def own(self) -> S:
-        """What `searcher.settings` says."""
+        """Settings of the method, from `searcher.settings`."""
         found: Any = self.SETTINGS.model_validate(self.settings.settings)
         return found  # type: ignore[no-any-return]
 
@@ -320,7 +320,7 @@ def _short(says: str) -> str:
 
 
 def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:
-    """Why no trial can be drawn at all; None: one can."""
+    """Reason why no trial can be drawn at all; None if one can."""
     number = len(settings.starting_points) + 1
     try:
         drawn(settings, space, 0, number, lambda attempt: sample(space, 0, number, attempt))

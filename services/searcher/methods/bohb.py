@@ -51,7 +51,7 @@ class Density:
     points: tuple[tuple[float, ...], ...]
     widths: tuple[float, ...]
     categories: tuple[int, ...]
-    """Of each axis: how many there are, 0 for numbers."""
+    """Number of categories of each axis; 0 for numbers."""
 
     @classmethod
     def around(cls, points: tuple[tuple[float, ...], ...], categories: tuple[int, ...]) -> Density:

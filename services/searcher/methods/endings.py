@@ -22,7 +22,7 @@ from tenuto.services.searcher.methods.reasons import at_rung, metric_value, scor
 from tenuto.services.searcher.state import Experiment, Trial
 
 ERROR_LINE_CHARACTERS_MAX = 300
-"""Of an error, or of what a trial's code says of its end, in a reason."""
+"""Most characters of an error, or of what a trial's code says of its end, in a reason."""
 
 
 def ended_by_itself(experiment: Experiment, trial: Trial, cause: TrainingEnded) -> TrialStopped:

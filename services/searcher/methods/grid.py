@@ -80,7 +80,7 @@ class _Part:
     first: int
     """Number of points before it."""
     values: Mapping[Path, Any]
-    """Of the hyperparameters that conditions name, as far as they are in use."""
+    """Values of the hyperparameters that conditions name, as far as they are in use."""
     axes: tuple[tuple[Path, Leaf], ...]
     """Varying hyperparameters inside, the last one changing fastest."""
     count: int

@@ -104,7 +104,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         if experiment.rungs[first].started < experiment.brackets[experiment.bracket_of(rung)].trials and experiment.wants_trials:
             return False
         for index in range(first, rung + 1):
-            # Somebody is still on the way; `size` includes those that failed on it.
+            # A trial is still on the way; `size` includes those that failed on it.
             if experiment.rungs[index].size < experiment.rungs[index].entered:
                 return False
             # A trial that waits below is still to be promoted towards this rung.
@@ -125,7 +125,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         return max(1, size // self.settings.divisor)
 
     def _last_rank(self, experiment: Experiment, rung: int) -> int:
-        """Of a complete rung: the rank (from 1) of the last trial that goes on."""
+        """Rank (from 1) of the last trial that goes on from a complete rung."""
         here = experiment.rungs[rung]
         places = min(self._places(experiment, rung), len(here.waiting))
         return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else here.last_of(self._goes_on(experiment, rung))

@@ -25,7 +25,7 @@ from tenuto.services.searcher.methods.base import Rules
 from tenuto.services.searcher.methods.sampling import Plan, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
 
 _BITS = 32
-"""Of the BITS of a draw the sequence gives the first ones, the hash the rest."""
+"""First bits of a draw that the sequence gives; the rest of its BITS comes from the hash."""
 WALK_MAX = 1 << 14
 """Points looked at for those that keep the constraints: about a second after a restart, and none later, as they are kept."""
 
@@ -178,5 +178,5 @@ TABLE: tuple[tuple[int, tuple[int, ...]], ...] = (
     (631, (1, 1, 5, 13, 31, 15, 55, 25, 161)),
     (637, (1, 1, 3, 13, 25, 47, 39, 87, 257)),
 )
-"""Of each axis from the second on: the primitive polynomial over GF(2) as bits, and m_1, m_2, ... of the table."""
+"""Parameters of each axis from the second on: the primitive polynomial over GF(2) as bits, and m_1, m_2, ... of the table."""
 DIMENSIONS_MAX = len(TABLE) + 1

@@ -35,7 +35,7 @@ from tenuto.services.searcher.simulation.curves import Curves
 from tenuto.services.searcher.state import SearcherState, initial
 
 EVENTS_MAX = 20_000_000
-"""A search that takes more does not end: better an error than a loop for ever."""
+"""Most events of a search that ends: an error is better than a loop for ever."""
 
 BETWEEN_MAX = 64
 """Validations that are looked at between two targets: of more, every second, third, ... one. A period may be one of a million."""
@@ -99,8 +99,8 @@ class Simulation:
         period = config.min_validation_period
         same_unit = period is not None and period.unit == config.searcher.max_length.unit
         self.period = period.value if period is not None and same_unit else config.searcher.max_length.value
-        """Between two validations, in units of length; without one a trial is validated at its targets only. What is validated on
-        the way counts as found there and then, as in a training."""
+        """Length between two validations, in units of length; if none is configured, a trial is validated at its targets only.
+        Values validated on the way count as found there and then, as in a training."""
         self.random = random.Random(around.seed)
         self.state: SearcherState = initial()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []

@@ -29,22 +29,22 @@ decided yet. paused: waits at its rung without slots. stopped: gets no more budg
 trial (no worker runs any more) is no longer in the state."""
 _ACTIVE = frozenset({"running", "reported", "ended", "failing", "invalid"})
 Remembers = Literal["nothing", "living", "all"]
-"""Whose hyperparameters a method looks at later: nobody's, those of trials that are not finished, or everybody's."""
+"""Trials whose hyperparameters a method looks at later: none, those that are not finished, or all."""
 
 METRIC_NAMES_MAX = 20
-"""Names of reported metrics that are kept for an error message: enough to find the right one."""
+"""Most names of reported metrics that are kept for an error message: enough to find the right one."""
 ERROR_CHARACTERS_MAX = 2_000
-"""Of the last error, for the same purpose."""
+"""Most characters of the last error that are kept for an error message."""
 FAILURES_AT_START_MAX = 8
-"""So many trials may be given up before any validation came; then no new trial is asked for, because the code is broken rather
-than a configuration unlucky. One validation of a trial still running lets the search go on."""
+"""Number of trials given up before any validation after which no new trial is asked for, because the code is broken rather than a
+configuration unlucky. One validation of a trial still running lets the search go on."""
 INVALID_MAX = 100
-"""So many trials, or as many as the search may have if that is more, are replaced because the model code refused their
-hyperparameters. Beyond it they count as failed: the space has next to nothing that the code takes."""
+"""Most trials that are replaced because the model code refused their hyperparameters, or the most trials of the search if that is
+more. Further ones count as failed: the space has next to nothing that the code accepts."""
 
 
 PLACE_TRIES = 1_000_000
-"""Between the keys of two draws for one place: more than an experiment may have trials."""
+"""Distance between the keys of two draws for one place: more than an experiment may have trials."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,23 @@ class Place:
     followed by another one at the same place, and all draws depend on the place instead of the trial's number."""
 
     number: int
-    """Places are numbered in the order in which they were first filled, so it is the trial's number where nobody was replaced."""
+    """Number of the place. Places are numbered in the order in which they were first filled, so it equals the trial's number if
+    no trial was replaced."""
     rung: int
     tries: int = 0
     """Trials that were refused here."""
     refused: int | None = None
     """Number of the last one of them."""
     parent: int | None = None
-    """Of a copy: the trial that it is a copy of, until it is compared with others,"""
+    """Trial that this one is a copy of, until the copy is compared with others; None: it is no such copy."""
     checkpoint_id: str | None = None
-    """the checkpoint that it begins from,"""
+    """Checkpoint that the copy begins from."""
     hyperparameters: str | None = None
-    """and the parent's hyperparameters, as JSON."""
+    """Hyperparameters of the parent, as JSON."""
 
     @property
     def key(self) -> int:
-        """In place of the trial's number, in what is drawn for it."""
+        """Number that replaces the trial's number in what is drawn for it."""
         return self.number + self.tries * PLACE_TRIES
 
 
@@ -80,7 +81,7 @@ class Validated:
     score: float | None
     """The searcher's metric. None: missing or not finite."""
     scores: tuple[float, ...] | None = None
-    """Of a search with several metrics: all of them, if the validation had them."""
+    """All scores, in a search with several metrics; None if the validation lacked one, or the search has one metric."""
 
 
 @dataclass(frozen=True)
@@ -130,17 +131,17 @@ class Experiment:
     """Lengths of the rungs of all brackets, one bracket after the other; in each they rise to the full length. Methods without
     rungs have this one only."""
     lasts: tuple[int, ...] = field(default=(), metadata=DERIVED)
-    """Of each rung: the index of the last rung of its bracket."""
+    """Index of the last rung of its bracket, for each rung."""
     order: tuple[int, ...] = field(default=(), metadata=DERIVED)
-    """Rungs below the full length, the longest first: who waits there is looked at in this order."""
+    """Rungs below the full length, the longest first: the order in which trials that wait there are considered."""
     remembers: Remembers = "nothing"
     replaces: bool = True
     """True if another trial takes the place of one whose hyperparameters the model code refused."""
     keeps_places: bool = False
     """True if that is the same `Place`, not only the next number."""
     earlier: Map[int, TrialSource] = Map()  # noqa: RUF009
-    """By trial number, what the trial reached in the experiment that this one goes on with. Of a trial that is asked for, only if
-    it is the same one."""
+    """Records of what trials reached in the experiment that this one goes on with, by trial number. A trial that is asked for has
+    one only if it is the same trial."""
     vacant: tuple[Place, ...] = ()
     """Places that wait for another trial; they are filled before any new one."""
     replacements: int = 0
@@ -162,11 +163,11 @@ class Experiment:
     memory: Map[int, str] = Map()  # noqa: RUF009
     """Hyperparameters by trial number, as JSON, of those that the method remembers."""
     objectives: Map[int, tuple[float, ...]] = Map()  # noqa: RUF009
-    """Of a search with several metrics: all scores of each trial that has them, by trial number."""
+    """All scores of each trial that has them, by trial number, in a search with several metrics."""
     validated: bool = False
-    """A validation was reported, whatever it held."""
+    """True once a validation was reported, whatever it held."""
     metric_seen: bool = False
-    """The searcher's metric was among the reported ones, whatever its value."""
+    """True once the searcher's metric was among the reported ones, whatever its value."""
     metric_names: tuple[str, ...] = ()
     best_trial: int | None = None
     best_score: float | None = None
@@ -252,12 +253,13 @@ class Experiment:
         return self.value_of(value) if usable(value) else None
 
     def value_of(self, score: float) -> float:
-        """Between metric and score: the same both ways. Adding zero turns -0.0 into 0.0, so that equal scores print equally."""
+        """Score of a metric, or metric of a score: the conversion is the same both ways. Adding zero turns -0.0 into 0.0, so that
+        equal scores print equally."""
         return (score if self.settings.smaller_is_better else -score) + 0.0
 
     def scores_of(self, metrics: dict[str, float]) -> tuple[float, ...] | None:
-        """Of a search with several metrics: all of them signed, the searcher's own first; None where one is missing or not
-        finite."""
+        """All signed metrics of a search with several, the searcher's own first; None if one is missing or not finite, or the
+        search has one metric."""
         goals = self.settings.goals
         if not goals:
             return None
@@ -269,7 +271,8 @@ class Experiment:
         return copied(self, fields)
 
     def with_trial(self, before: Trial | None, trial: Trial, **changes: Any) -> Experiment:
-        """With this trial as it is now, and the counts that follow from its status; `before` is the trial as it was."""
+        """Experiment with this trial as it is now, and the counts that follow from its status; `before` is the trial as it
+        was."""
         changes["trials"] = self.trials.set(trial.number, trial)
         was, now = None if before is None else before.status, trial.status
         if was != now:
@@ -291,7 +294,7 @@ def initial() -> SearcherState:
 
 
 def derive(state: SearcherState) -> SearcherState:
-    """With what follows from the brackets of each experiment."""
+    """State with the fields that follow from the brackets of each experiment."""
     experiments = [state.experiments[key] for key in sorted(state.experiments)]
     return SearcherState(Map({item.id: item.changed(**along(item.brackets)) for item in experiments}))
 

@@ -19,15 +19,15 @@ class Asked:
     """An operation of a user's own searcher that waits for a free place."""
 
     by: str
-    """Class that asked for it,"""
+    """Class that asked for it."""
     position: int
-    """on which event, by its log position,"""
+    """Log position of the event on which it was asked for."""
     index: int
-    """and its place among the operations of that decision."""
+    """Place among the operations of that decision."""
     operation: str
     """The operation, as JSON."""
     stopped: bool = False
-    """Of a new trial: the class has stopped it before it could start."""
+    """True if the class has stopped a new trial before it could start."""
 
     @property
     def numbers(self) -> AskedNumbers:

@@ -11,7 +11,7 @@ def flat_lengths(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:
 
 
 def last_rungs(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:
-    """Of each rung in that order: the index of the last rung of its bracket."""
+    """Index of the last rung of its bracket, for each rung in that order."""
     lasts: list[int] = []
     for bracket in brackets:
         lasts += [len(lasts) + len(bracket.lengths) - 1] * len(bracket.lengths)

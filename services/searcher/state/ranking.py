@@ -19,11 +19,11 @@ NODE_CHUNKS_MAX = 64
 
 T = TypeVar("T")
 Node = tuple[tuple[Key, ...], tuple[int, ...], tuple[tuple[Key, ...], ...]]
-"""Of each of its chunks: the last key, the number of keys, and the keys."""
+"""Chunks of a node: their last keys, their numbers of keys, and their keys."""
 
 
 def _put(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
-    """With `new` in place of one item."""
+    """Items with `new`, none or several, in place of the one at `at`."""
     return (*items[:at], *new, *items[at + 1 :])
 
 
@@ -35,7 +35,7 @@ class Ranking:
     lasts: tuple[Key, ...] = ()
     sizes: tuple[int, ...] = ()
     nodes: tuple[Node, ...] = ()
-    """Of each node: the last key, the number of keys, and the node."""
+    """Nodes in ascending order; `lasts` and `sizes` have the last key and the number of keys of each."""
     size: int = 0
 
     @classmethod
@@ -136,7 +136,7 @@ class Ranking:
         return _ranking(_put(self.nodes, at, _node(chunks[:middle]), _node(chunks[middle:])))
 
     def remove(self, key: Key) -> Ranking:
-        """Without the key, if it was a member."""
+        """Ranking without the key; unchanged if it was no member."""
         at = bisect_left(self.lasts, key)
         if at == len(self.lasts):
             return self
@@ -152,7 +152,7 @@ class Ranking:
         return _ranking(_put(self.nodes, at, _node(rest)) if rest else _put(self.nodes, at))
 
     def _changed(self, at: int, inside: int, chunk: tuple[Key, ...]) -> Ranking:
-        """With another chunk in place of one, in which a key was added or removed."""
+        """Ranking with another chunk in place of one, in which a key was added or removed."""
         lasts, sizes, chunks = self.nodes[at]
         more = len(chunk) - sizes[inside]
         if lasts[inside] != chunk[-1]:
@@ -182,7 +182,7 @@ class Rung:
     """One length at which trials are compared."""
 
     best_max: int
-    """Only so many of the best are kept: no rule looks further down, and memory must not grow with the trials that lost."""
+    """Most of the best scores that are kept: no rule looks further down, and memory must not grow with the trials that lost."""
     size: int = 0
     """Trials that reached the rung, and those that failed on the way to it (they count as worst)."""
     best: Ranking = field(default_factory=Ranking)
@@ -196,7 +196,7 @@ class Rung:
     entered: int = 0
     """Trials that were ever sent here: those that started here, and those that came from the rung below."""
     lost: Ranking = field(default_factory=Ranking)
-    """For a model that learns from all: (0, number) of the trials that got no score here, by number."""
+    """Trials that got no score here, each as (0, number), by number: for a model that learns from all."""
 
     def changed(self, **fields: Any) -> Rung:
         return copied(self, fields)
@@ -244,12 +244,12 @@ class Rung:
         return last
 
     def lose(self, number: int) -> Rung:
-        """The model is to know that this trial got no score here."""
+        """Notes, for the model, that this trial got no score here."""
         return self.changed(lost=self.lost.add((0.0, number)))
 
     def wait(self, key: Key) -> Rung:
         return self.changed(waiting=self.waiting.add(key))
 
     def leave(self, key: Key) -> Rung:
-        """The trial waits here no more. Its score stays and is compared with those that come later."""
+        """Rung without the trial among those that wait. Its score stays and is compared with those that come later."""
         return self.changed(waiting=self.waiting.remove(key))

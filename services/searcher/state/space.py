@@ -23,7 +23,7 @@ class Space(dict[str, Any]):
         self.memo = Memo()
 
     def stored(self) -> str:
-        """As text, because the order of the keys must survive."""
+        """Space as text, because the order of the keys must survive."""
         return _SPACE.dump_json(self).decode()
 
     @classmethod

@@ -19,16 +19,16 @@ from tenuto.schemas.provisioning import NodeType, Provisioning
 logger = logging.getLogger(__name__)
 
 GROUP = "tenuto.provisioners"
-"""Of entry points. A plug-in is called with the cluster, the pool, its provisioning and the directory of secrets (None: there is
-none), and returns its Provisioner."""
+"""Group of entry points for plug-ins. A plug-in is called with the cluster, the pool, its provisioning and the directory of
+secrets (None: no such directory), and returns its Provisioner."""
 Phase = Literal["pending", "running", "ended"]
 
 
 class ProvisionerError(Exception):
-    """The provider did not do what it was asked. `str(error)` is one sentence for the user, without secrets.
+    """The provider did not carry out a request. `str(error)` is one sentence for the user, without secrets.
 
-    `kind`: capacity (it has none now), quota (it gives us no more), refused (it takes no such request: asking again helps
-    nobody), unreachable (whether it did it is not known; `nodes()` will tell).
+    `kind`: capacity (it has none now), quota (our quota is used up), refused (it rejects such requests: a retry does not help),
+    unreachable (it may have carried it out or not; `nodes()` will tell).
     """
 
     def __init__(self, message: str, kind: Literal["capacity", "quota", "refused", "unreachable"]) -> None:
@@ -69,9 +69,9 @@ class Finding:
     """Result of one check of a pool's settings."""
 
     what: str
-    """What was checked, such as `partition gpu`."""
+    """Subject of the check, such as `partition gpu`."""
     problem: str = ""
-    """What is wrong and what to do, as a sentence. Empty: it is well."""
+    """Fault and its remedy, as a sentence. Empty: no fault."""
 
 
 class Provisioner(Protocol):
@@ -86,7 +86,7 @@ class Provisioner(Protocol):
         ...
 
     async def check(self) -> Sequence[Finding]:
-        """What is there and what is missing for nodes of this pool (rights, partition, image, quota); starts nothing."""
+        """Findings about what nodes of this pool need (rights, partition, image, quota), present or missing; starts nothing."""
         ...
 
     async def start(self, orders: Sequence[Order]) -> None:
@@ -116,7 +116,7 @@ class StartsGroups(Protocol):
     """A provisioner that starts many groups by one request."""
 
     async def start_groups(self, groups: Sequence[Sequence[Order]]) -> Sequence[ProvisionerError | None]:
-        """For each group the error with which it was not started; else as `start` for each."""
+        """Starts each group as `start` does. Returns for each the error with which it was not started, or None."""
         ...
 
 

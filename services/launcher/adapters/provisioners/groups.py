@@ -1,4 +1,4 @@
-"""What adapters that start a group node by node have in common when one of its nodes fails."""
+"""Error handling shared by adapters that start a group node by node, for when one of its nodes fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ORDER = {"refused": 0, "quota": 1, "capacity": 2, "unreachable": 3}
 
 
 def worst(failures: Sequence[BaseException]) -> BaseException:
-    """The one that says most: first what is no answer of the provider's, then what no later try would change."""
+    """Most telling failure: first one that is no answer of the provider, then one that no later try would change."""
     return min(failures, key=lambda item: _ORDER[item.kind] if isinstance(item, ProvisionerError) else -1)
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
 FIRST_SECONDS = 30.0
-"""After the first failure in a row: about two looks, so a shortage of a moment costs little."""
+"""Pause after the first failure in a row: about two looks, so a short shortage costs little."""
 REFUSED_SECONDS = 300.0
-"""The same where the provider takes no such request: only a person mends that, and changed settings end the wait at once."""
+"""Pause after the first failure if the provider rejects the request: only a person can mend that, and changed settings end the
+wait at once."""
 SECONDS_MAX = 1_800.0
-"""Capacity that comes back is noticed within half an hour, and a provider without any hears two orders an hour."""
+"""Longest pause: capacity that comes back is noticed within half an hour, and a provider without any gets two orders an hour."""
 _DOUBLINGS_MAX = 20
-"""Beyond this the bound above has long been reached."""
+"""Most doublings that are computed: the bound above is reached long before."""
 
 
 def backoff_seconds(failures: int, *, refused: bool = False) -> float:
-    """After so many failures in a row: doubled with each, up to the bound."""
+    """Pause after `failures` failures in a row: doubled with each, up to the bound."""
     first = REFUSED_SECONDS if refused else FIRST_SECONDS
     return min(SECONDS_MAX, first * 2.0 ** min(max(0, failures - 1), _DOUBLINGS_MAX))
 

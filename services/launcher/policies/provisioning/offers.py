@@ -1,4 +1,4 @@
-"""What a node has to offer, and whether it serves a demand. Pure."""
+"""Offer of a node, and whether it serves a demand. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
 OFFERED_SECONDS = 3_600.0
-"""What a node really offered is trusted for so long: one with a defect must not speak for its type for ever."""
+"""Time for which the real offer of a type's last node is trusted: a defective node must not speak for its type for ever."""
 RACK = "rack="
-"""Begin of the label that says which nodes are near each other."""
+"""Prefix of the label that says which nodes are near each other."""
 
 
 class Offer(NamedTuple):
     slots: int
     devices: tuple[str, ...]
-    """In lower case; empty: not known."""
+    """Names of devices, in lower case; empty: not known."""
     labels: tuple[str, ...]
 
     @property
@@ -27,7 +27,7 @@ class Offer(NamedTuple):
 
 
 def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
-    """What a new node of the type will offer. What the last one really offered is trusted more than the settings."""
+    """Offer of a new node of the type. The real offer of the last node is trusted more than the settings."""
     seen = pool.offered.get(node_type.name)
     devices = (node_type.device.lower(),) if node_type.device else ()
     labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels

@@ -1,7 +1,8 @@
-"""Orders to a provider, from the record and what the provider has: what is to be started and what is to be stopped. Pure.
+"""Orders to a provider: nodes to start and nodes to stop, computed from the record and what the provider has. Pure.
 
-They follow from these two alone, so whoever gives them may be killed anywhere and begin anew. The record must be at least as new
-as the provider's answer: a node that was requested in between would look like one that nobody asked for."""
+They follow from these two alone, so a caller may be killed anywhere and begin anew. The record must be at least as new as the
+provider's answer: a node that was requested in between would look like one that was never requested.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ R = TypeVar("R", bound=Real)
 @dataclass(frozen=True)
 class Orders(Generic[R]):
     start: tuple[tuple[Node, ...], ...] = ()
-    """Groups; each is had whole or not at all."""
+    """Groups to start, each whole or not at all."""
     stop: tuple[R, ...] = ()
 
 
@@ -59,8 +60,8 @@ class ProvidedPool:
 
 
 def provided(state: State) -> tuple[ProvidedPool, ...]:
-    """All provisioners that may have nodes, by pool and generation. An earlier one without nodes on record may still have some
-    that nobody knows of, and can be asked rarely."""
+    """All provisioners that may have nodes, by pool and generation. An earlier one without nodes on record may still have some on
+    no record, and can be asked rarely."""
     found = []
     for name in sorted(state.pools):
         pool = state.pools[name]
@@ -83,7 +84,7 @@ def wanted_orders(state: State, pool_name: str, generation: int, real: Sequence[
 
 
 def _to_start(pool: ProvisionedPool, generation: int, real: Sequence[Real]) -> tuple[tuple[Node, ...], ...]:
-    """Those that were requested and that the provider knows nothing of; one that has ended is not started again."""
+    """Requested nodes that the provider does not know, by group; one that has ended is known and not started again."""
     known = {node.node_id for node in real}
     groups: dict[str, list[Node]] = {}
     for node in pool.in_order():
@@ -93,7 +94,8 @@ def _to_start(pool: ProvisionedPool, generation: int, real: Sequence[Real]) -> t
 
 
 def _to_stop(state: State, pool: ProvisionedPool, real: Sequence[R], now_us: int) -> Iterator[R]:
-    """Those not on record, those that failed, those given back with nothing left on them, and the second of one id."""
+    """Nodes to end: those not on record, those that failed, those given back with nothing left on them, and the second of one
+    id."""
     kept: set[str] = set()
     for item in sorted(real, key=lambda node: _kept_first(pool, node)):
         if item.phase == "ended":

@@ -1,4 +1,4 @@
-"""Nodes that are given back: idle ones, those that nobody needs, those beyond the limits, and those that users name. Pure."""
+"""Nodes that are given back: idle ones, those no longer needed, those beyond the limits, and those that users name. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def release(course: Course, node: Node, reason: Reason, *, drain: bool = True, r
 
 
 def given_back(course: Course, node_id: str, *, drain: bool) -> None:
-    """A user's word. One that is given back already may be given back at once after all."""
+    """Gives back a node that a user named. One that is given back already may still be given back at once."""
     node = node_of(course.state, node_id)
     if node is None or node.ending == "failed" or (node.ending == "released" and (drain or not node.drain)):
         return
@@ -38,7 +38,8 @@ def given_back(course: Course, node_id: str, *, drain: bool) -> None:
 
 
 def of_other_provisioners(course: Course, name: str) -> None:
-    """After a change of the provisioner: what runs there ends first. Other settings of the same one leave its nodes be."""
+    """Gives back nodes of an earlier provisioner after a change; work there ends first. Nodes stay if only other settings
+    changed."""
     pool = course.pool(name)
     present = pool.provisioning.provisioner
     for node in kept(pool):
@@ -48,7 +49,7 @@ def of_other_provisioners(course: Course, name: str) -> None:
 
 
 def beyond_limits(course: Course, name: str) -> None:
-    """After limits were lowered. Those go first on which least is lost."""
+    """Gives back nodes beyond limits that were lowered, those first on which least is lost."""
     pool = course.pool(name)
     settings, nodes = pool.provisioning, kept(pool)
     count, cost = len(nodes), _cost(nodes)
@@ -64,8 +65,8 @@ def beyond_limits(course: Course, name: str) -> None:
 
 
 def not_needed(course: Course, name: str, packing: Packing) -> None:
-    """Nodes that are still coming, for which nobody waits: at once if another of the group has failed, else after the time for
-    which an idle one is kept, because a queue that has just changed may change again."""
+    """Gives back nodes that are still coming and that no gang waits for: at once if another of the group has failed, else after
+    the time for which an idle one is kept, because a queue that has just changed may change again."""
     pool, wanted = course.pool(name), packing.wanted()
     count = len(kept(pool))
     for node in reversed(pool.in_order()):
@@ -125,9 +126,9 @@ def makes_room(course: Course, name: str, packing: Packing) -> bool:
 
 
 def make_room(course: Course, name: str, packing: Packing) -> None:
-    """For the first gang that the limits leave no room for: nodes that cannot serve it end when their work does, after it has
-    waited for as long as they may be idle. Nodes that could serve it are the scheduler's matter, which keeps slots for it; those
-    that come for gangs ahead of it stay, or they would be requested again."""
+    """Gives back nodes for the first gang that the limits leave no room for, after it has waited for as long as they may be idle:
+    nodes that cannot serve it, once their work ends. Nodes that could serve it are the scheduler's matter, which keeps slots for
+    it; those that come for gangs ahead of it stay, or they would be requested again."""
     pool, blocked = course.pool(name), packing.blocked
     if blocked is None or not makes_room(course, name, packing):
         return
@@ -166,7 +167,7 @@ def _cost(nodes: Sequence[Node]) -> float:
 
 
 def _least_lost_first(state: State, nodes: Sequence[Node]) -> list[Node]:
-    """Those that are still coming, then those with least running on them; of equal ones the last requested."""
+    """Nodes that are still coming, then nodes with least running on them; of equal ones the last requested first."""
     return sorted(
         nodes, key=lambda node: (node.joined_at_us is not None, len(state.on_agent.get(node.node_id, ())), -node.number)
     )

@@ -84,7 +84,7 @@ class Packing:
 
 
 class Limits:
-    """What the limits leave, counted down while nodes are requested."""
+    """Remainder of the pool's limits, counted down while nodes are requested."""
 
     def __init__(self, pool: ProvisionedPool) -> None:
         settings = pool.provisioning
@@ -248,7 +248,7 @@ class _Pass:
         return self._orders
 
     _orders = 1 << 62
-    """After all rooms of nodes on record."""
+    """Order of the last requested room: after all rooms of nodes on record."""
 
 
 def _rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Room], list[Room]]:

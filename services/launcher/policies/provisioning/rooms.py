@@ -17,7 +17,7 @@ from tenuto.services.launcher.policies.provisioning.offers import Offer, serves
 
 
 class Asked(NamedTuple):
-    """What a gang asks of rooms."""
+    """Requirements of a gang on rooms."""
 
     device: str
     labels: tuple[str, ...]

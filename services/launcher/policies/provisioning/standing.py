@@ -1,4 +1,4 @@
-"""What comes for a waiting experiment, and why nothing more does: for people who ask. Pure; decides nothing."""
+"""Nodes that come for a waiting experiment, and why no more come: for people who ask. Pure; decides nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Standing(NamedTuple):
     gangs_coming: int
     """Gangs with slots on nodes that come or are being requested."""
     hindrance: Hindrance
-    """Of the other gangs."""
+    """Reason why nothing comes for the other gangs."""
     retry_at_us: int | None
     """later: time at which the first of the types is asked for again."""
 

@@ -1,9 +1,10 @@
 """Cost of a pool's nodes by workspace, and what the limits by workspace leave. Pure.
 
 A node counts in full for the workspace for whose gang it was requested, until it ends: so all nodes together cost no more than
-the limits together, whoever the scheduler lets use them. For another workspace that uses it, the part of the slots counts, too:
-so whoever lives on the nodes of others gets no more of its own. And while a node is coming, only gangs of that workspace count on
-it: else one whose limit is reached would wait for the node of another, which would ask for a second one, and so on.
+the limits together, whichever workspaces the scheduler lets use them. For another workspace that uses it, its part of the slots
+counts, too: so a workspace that uses the nodes of others gets fewer of its own. And while a node is coming, only gangs of that
+workspace count on it: else one whose limit is reached would wait for the node of another, which would ask for a second one, and
+so on.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
 EVERY_OTHER = "*"
-"""In place of a workspace's name: each workspace that is not named."""
+"""Name that stands for each workspace that is not named."""
 
 
 class WorkspaceCosts:
-    """Counted down while nodes are requested, as `Limits` is."""
+    """Remaining cost of each workspace, counted down while nodes are requested, as in `Limits`."""
 
     def __init__(self, state: State, pool: ProvisionedPool) -> None:
         self._settings = pool.provisioning

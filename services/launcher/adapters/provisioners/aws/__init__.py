@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 START_SECONDS_MAX = 240.0
 """Longest time for the instances of one group, with all zones: below the keeper's own bound."""
 PAGE_INSTANCES = 1_000
-"""In one answer: the most that EC2 gives, so that a pool is seen whole in one request."""
+"""Most instances in one answer: EC2's own limit, so that a whole pool fits into one request."""
 NODES_ASKED_MAX = 200
 """Nodes named in one filter: the most that EC2 takes."""
 MARGIN_SECONDS = 60
@@ -41,7 +41,7 @@ GONE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 class AwsProvisioner:
-    """For one pool of one cluster."""
+    """Provisioner of one pool of one cluster on EC2."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a file with credentials is read from."""
@@ -214,7 +214,7 @@ class AwsProvisioner:
             logger.warning("instances of a group that did not start whole could not be ended: %s", error.error("end them"))
 
     async def _list(self, door: Door, node_ids: Sequence[str] = ()) -> list[Document]:
-        """Of this pool; `node_ids`: of these only. Raises Refusal and Unreachable."""
+        """Instances of this pool; `node_ids`: only of these nodes. Raises Refusal and Unreachable."""
         found: list[Document] = []
         for at in range(0, max(1, len(node_ids)), NODES_ASKED_MAX):
             filters = machines.filters_of(self._cluster, self._pool, node_ids[at : at + NODES_ASKED_MAX])

@@ -54,7 +54,7 @@ for _name in ("botocore", "boto3", "urllib3"):
 
 
 class Refusal(Exception):
-    """An answer of EC2 that is no success."""
+    """An error response of EC2."""
 
     def __init__(self, code: str, message: str, status: int) -> None:
         super().__init__(f"{code}: {message}")
@@ -78,7 +78,7 @@ class Refusal(Exception):
 
 
 class Unreachable(Exception):
-    """No answer; what was asked for may have been done. `str(error)` says why."""
+    """EC2 did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"EC2 cannot be asked to {doing}: {self}.", "unreachable")
@@ -110,7 +110,7 @@ class Door:
 
     @property
     def region(self) -> str:
-        """Of Amazon's own service; empty where another one speaks its protocol."""
+        """Region of Amazon's own service; empty if another service that speaks its protocol is used."""
         return "" if self._connection.endpoint_url else self._connection.region
 
     def close(self) -> None:

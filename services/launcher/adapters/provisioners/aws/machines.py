@@ -14,17 +14,17 @@ from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineS
 
 Document = dict[str, Any]
 CLUSTER, POOL, NODE, END_OF_LIFE = "tenuto:cluster", "tenuto:pool", "tenuto:node", "tenuto:end-of-life"
-"""Tags of everything that belongs to a node. The last is the time after which nothing of it may exist: whoever cleans an account
+"""Tags of everything that belongs to a node. The last is the time after which nothing of it may exist: a clean-up of the account
 may end it then."""
 END_HOURS = 1
-"""Time between the machine's own end and that."""
+"""Hours between the machine's own end and the time in the tag END_OF_LIFE."""
 STOP_SECONDS = 90
 """Time from EC2's order to shut down until the agent has ended; EC2 waits longer for the operating system."""
 SCRIPT_BYTES_MAX = 16_384
-"""EC2 takes no longer user data."""
+"""Most bytes of user data that EC2 accepts."""
 TOKEN_SECONDS = 3_600
-"""A ClientToken is used for so long. It keeps a start from being repeated that EC2 does not show yet, which takes seconds; should
-a start come to nothing although EC2 took it, the next hour's is another."""
+"""Time for which a ClientToken is used. It keeps a start that EC2 does not show yet, which takes seconds, from being repeated;
+should a start fail although EC2 accepted it, the next hour's is another."""
 DETAIL_MAX = 300
 _PHASES: Mapping[str, Phase] = {"pending": "pending", "terminated": "ended"}
 _ORDINARY = ("Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown")
@@ -32,7 +32,7 @@ _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 def client_token(cluster: str, node_id: str, place: Mapping[str, Any], now: datetime) -> str:
-    """Always the same for a node and a place, within an hour."""
+    """ClientToken: always the same for a node and a place, within an hour."""
     hour = int(now.timestamp()) // TOKEN_SECONDS
     return hashlib.sha256("\0".join((cluster, node_id, repr(sorted(place.items())), str(hour))).encode()).hexdigest()[:64]
 

@@ -34,7 +34,7 @@ class Connection:
 
     region: str
     endpoint_url: str = ""
-    """Empty: Amazon's own."""
+    """Address of the service. Empty: Amazon's own."""
     credentials_file: str = ""
     """Name of a file in the launcher's directory of secrets, of the form of ~/.aws/credentials. Empty: as boto3 finds them."""
     profile: str = ""
@@ -49,23 +49,23 @@ class MachineSettings:
     image: str
     """AMI, or `ssm:` with the name of a parameter that has one."""
     subnets: tuple[str, ...] = ()
-    """In the order of preference. Empty: the default one of each zone."""
+    """Subnets, in order of preference. Empty: the default one of each zone."""
     zones: tuple[str, ...] = ()
-    """The same, where there are no subnets. Empty: as EC2 likes."""
+    """Zones, in order of preference, if there are no subnets. Empty: EC2's choice."""
     security_groups: tuple[str, ...] = ()
     key_name: str = ""
     iam_instance_profile: str = ""
     placement_group: str = ""
     spot: bool = False
     spot_price_max: str = ""
-    """Dollars per hour. Empty: the price on demand."""
+    """Highest price in dollars per hour. Empty: the price on demand."""
     volume_gib: int = 0
-    """0: as the image has it."""
+    """Size of the volume. 0: as the image has it."""
     tags: tuple[tuple[str, str], ...] = ()
     boot: boot.BootSettings = field(default_factory=boot.BootSettings)
 
     def places(self) -> tuple[dict[str, Any], ...]:
-        """Where an instance may be, in order, as parts of the request for it."""
+        """Places where an instance may start, in order of preference, as parts of the request for it."""
         if self.subnets:
             return tuple({"SubnetId": subnet} for subnet in self.subnets)
         group = {"GroupName": self.placement_group} if self.placement_group else {}

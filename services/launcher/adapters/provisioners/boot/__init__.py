@@ -41,13 +41,13 @@ class BootSettings:
     worker_user: str = ""
     """Account of trials. Empty: the agent's."""
     directory: str = "/var/lib/tenuto"
-    """On the machine, for the agent's directory and its log."""
+    """Directory on the machine for the agent's data and its log."""
     lifetime_hours: int = 168
-    """The machine ends after so long; its trials save and go on elsewhere. So one that nobody knows of any more ends, too."""
+    """Time after which the machine ends; its trials save and go on elsewhere. So a machine that is on no record ends, too."""
 
 
 def boot_settings(values: Mapping[str, Any]) -> BootSettings:
-    """Those of `KNOWN` among values that were read. Raises BadSetting."""
+    """Boot settings (`KNOWN`) among values that were read. Raises BadSetting."""
     given = {item.name: values[item.name] for item in fields(BootSettings) if item.name in values}
     user = given.get("user", "root")
     worker_user = given.get("worker_user", "tenuto-worker" if user == "root" else user)

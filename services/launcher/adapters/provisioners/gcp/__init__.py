@@ -1,7 +1,7 @@
 """Nodes as instances of Google Compute Engine: the port of provisioners. Needs the extra `gcp`.
 
 A node is one instance, whose name follows from the cluster and the node's id: Google itself keeps a second one from starting in
-the same zone. Whoever reconciles asks `nodes()` every few seconds; that is one question, however many zones and nodes there are.
+the same zone. The keeper asks `nodes()` every few seconds; that is one question, however many zones and nodes there are.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ START_SECONDS_MAX = 240.0
 """Longest time for a group, in all its zones. An operation that is not over then is left to `nodes`: its instance is listed from
 the start, and gone if it fails."""
 LOOK_SECONDS_FIRST, LOOK_SECONDS_MAX = 0.25, 4.0
-"""Between two looks at operations that run, doubling: some fail at once, most take ten seconds and more."""
+"""Time between two looks at running operations, doubling: some fail at once, most take ten seconds and more."""
 LOOKS_PER_SECOND_MAX = 10.0
-"""At operations of one group: Google counts them."""
+"""Most looks per second at the operations of one group: Google limits their rate."""
 ENDED_SECONDS_MAX = 600.0
 """Time for which an instance that turned itself off is kept, so that its last words can be read; then it is deleted, as its disk
 is paid for."""
@@ -48,7 +48,7 @@ WORDS_ASKED_MAX = 8
 
 
 class GcpProvisioner:
-    """For one pool of one cluster."""
+    """Provisioner of one pool of one cluster on Google Compute Engine."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a service account's file is read from."""
@@ -257,7 +257,7 @@ class GcpProvisioner:
     # Looking.
 
     async def _there(self, door: Door) -> dict[str, Machine]:
-        """By name. One that runs goes before one that ended elsewhere. Raises ProvisionerError."""
+        """Machines by name. Of two of one name, one that runs goes before one that ended elsewhere. Raises ProvisionerError."""
         found = [machine for machine, _ in await self._list(door)]
         return {machine.name: machine for machine in sorted(found, key=lambda machine: not machine.ended)}
 
@@ -274,7 +274,7 @@ class GcpProvisioner:
         ]
 
     async def _last_words(self, door: Door, ended: Sequence[Machine]) -> dict[str, Words]:
-        """By provider id. They change no more, so each is asked for once."""
+        """Last words of ended machines, by provider id. They no longer change, so each machine is asked only once."""
         by_id = {machines.provider_id_of(door.project, machine): machine for machine in ended}
         self._words = {key: value for key, value in self._words.items() if key in by_id}
 

@@ -177,7 +177,7 @@ def _slots_lack(node_type: NodeType, settings: InstanceSettings, machine: Any) -
 
 
 def needs(settings: InstanceSettings, guest_cpus: int) -> dict[str, float]:
-    """What one node takes of the region's quotas, by metric."""
+    """Amounts of the region's quotas that one node uses, by metric."""
     family = settings.machine_type.split("-")[0]
     found: dict[str, float] = {"INSTANCES": 1}
     if family in OLD_FAMILIES:

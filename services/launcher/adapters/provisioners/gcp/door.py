@@ -69,7 +69,7 @@ class Door:
         return str((await self._ask(compute_v1.InstancesClient, "insert_unary", request)).name)
 
     async def is_over(self, zone: str, operation: str) -> bool:
-        """True: it is done. Raises Refusal if it failed, too."""
+        """True if the operation is done. Raises Refusal also if the operation failed."""
         request = compute_v1.GetZoneOperationRequest(project=self.project, zone=zone, operation=operation)
         try:
             found = await self._ask(compute_v1.ZoneOperationsClient, "get", request)
@@ -85,8 +85,8 @@ class Door:
         return _machine(await self._ask(compute_v1.InstancesClient, "get", request))
 
     async def machines(self, filter_text: str) -> list[Machine]:
-        """Those of all zones, also of zones that the pool named once. An answer that leaves out a zone is no answer: what is
-        missing in it would be taken for lost."""
+        """Machines in all zones, also in those that the pool named earlier. An answer that leaves out a zone is an error:
+        machines missing in it would be taken for lost."""
         after, found = "", list[Machine]()
         for _ in range(PAGES_MAX):
             request = compute_v1.AggregatedListInstancesRequest(
@@ -115,7 +115,7 @@ class Door:
         return str((await self._ask(compute_v1.InstancesClient, "get_serial_port_output", request)).contents)
 
     async def words(self, project: str, zone: str, name: str) -> Words:
-        """What the machine left in its guest attributes."""
+        """Log and reason that the machine left in its guest attributes."""
         request = compute_v1.GetGuestAttributesInstanceRequest(project=project, zone=zone, instance=name, query_path=LEFT)
         try:
             found = await self._ask(compute_v1.InstancesClient, "get_guest_attributes", request)
@@ -146,7 +146,7 @@ class Door:
         return await self._ask(kind, method, form(**{"project": self.project, **request}))
 
     async def rights(self, wanted: Sequence[str]) -> set[str]:
-        """Those of `wanted` that the launcher's account has in the project, by the API of projects (Resource Manager)."""
+        """Rights among `wanted` that the launcher's account has in the project, by the API of projects (Resource Manager)."""
         address = self._connection.endpoint or RIGHTS_ADDRESS
 
         def ask() -> set[str]:
@@ -176,7 +176,7 @@ class Door:
                 client = kind(credentials=self._credentials, client_options=options)
                 _bound(client.transport._session)
                 self._clients[kind] = client
-            # No retries of the client's own: they would go on for ten minutes, in a thread that nobody waits for.
+            # No retries of the client's own: they would go on for ten minutes, in a thread that is no longer awaited.
             answer = getattr(self._clients[kind], method)(request=request, timeout=ANSWER_SECONDS_MAX, retry=None)
             return then(answer) if then else answer
 
@@ -265,7 +265,7 @@ def _machine(item: compute_v1.Instance) -> Machine:
 
 
 def _failure(operation: compute_v1.Operation) -> Refusal | None:
-    """None: it did not fail."""
+    """Failure of the operation; None if it did not fail."""
     errors = list(operation.error.errors)
     if not errors and not operation.http_error_status_code:
         return None

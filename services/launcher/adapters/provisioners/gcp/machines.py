@@ -38,7 +38,7 @@ read."""
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance, with what of it matters here."""
+    """An instance, with those of its fields that are used here."""
 
     name: str
     zone: str
@@ -46,7 +46,7 @@ class Machine:
     status_message: str = ""
     description: str = ""
     stopped_at: float | None = None
-    """In seconds since 1970. None: not known."""
+    """Time of the stop, in seconds since 1970. None: not known."""
 
     @property
     def ended(self) -> bool:
@@ -55,17 +55,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class Words:
-    """What a machine left at its end."""
+    """Text that a machine left at its end."""
 
     log: str = ""
     """Last lines of what it printed."""
     why: str = ""
-    """A sentence of the boot script's."""
+    """Reason of the end, as a sentence of the boot script."""
 
 
 @dataclass(frozen=True)
 class Whose:
-    """A node's names, whole."""
+    """Full names of a node."""
 
     cluster: str
     pool: str
@@ -226,7 +226,7 @@ def shown(text: str) -> str:
 
 
 def time_of(text: str) -> float | None:
-    """In seconds since 1970. None: it is no time."""
+    """Seconds since 1970. None: `text` is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -16,9 +16,9 @@ ZONES_MAX = 20
 ITEMS_MAX = 40
 """Most labels or tags: Google allows 64 of each, some of which are ours."""
 LIFETIME_HOURS_MAX = 2_800
-"""Google limits the run of an instance to 120 days."""
+"""Longest run of an instance: Google limits it to 120 days."""
 OWN_LABELS = "tenuto-"
-"""Labels that begin so are ours."""
+"""Prefix of the labels that are ours."""
 _ID = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 _PROJECT = r"([a-z0-9.-]{1,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]"
 _ZONE = re.compile(r"[a-z]{1,20}(-[a-z]{1,20}){0,3}[0-9]{1,3}-[a-z]{1,3}")
@@ -52,7 +52,7 @@ class InstanceSettings:
     """Instance of one type of nodes."""
 
     zones: tuple[str, ...]
-    """In the order of preference."""
+    """Zones, in order of preference."""
     machine_type: str
     image: str = ""
     image_family: str = ""

@@ -1,7 +1,7 @@
 """Nodes as pods: the port of provisioners on Kubernetes. Needs the extra `kubernetes`.
 
-A node is one pod, whose name follows from the cluster and the node's id: Kubernetes itself keeps a second one from starting.
-Whoever reconciles asks `nodes()` every few seconds; `changes()`, a watch, only makes it ask at once.
+A node is one pod, whose name follows from the cluster and the node's id: Kubernetes itself keeps a second one from starting. The
+keeper asks `nodes()` every few seconds; `changes()`, a watch, only makes it ask at once.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ENDED_DELETED_MAX = 20
 LOG_BYTES_MAX = 1 << 20
 """Most of a pod's log that is read."""
 _NO_LOG = b"unable to retrieve container logs for "
-"""Beginning of what a kubelet says, as if it were the log, of a container that it has removed with its log."""
+"""Beginning of the message that a kubelet gives instead of a log, for a container that it has removed with its log."""
 
 
 class KubernetesProvisioner:
-    """For one pool of one cluster."""
+    """Provisioner of one pool of one cluster on Kubernetes."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a kubeconfig is read from."""
@@ -166,7 +166,7 @@ class KubernetesProvisioner:
             made = await self._create(door, body, order, begun)
         if pods.is_ended(made) or made["metadata"].get("deletionTimestamp"):
             return
-        # Also for a pod that was found: whoever created it may have been killed before its Secret was there.
+        # Also for a pod that was found: its creator may have been killed before its Secret was there.
         try:
             await door.create_secret(manifests.secret(self._cluster, self._pool, order, made["metadata"]["uid"]))
         except Refusal as error:
@@ -239,7 +239,8 @@ def _may_be_there(error: Refusal) -> bool:
 
 
 async def _delete(door: Door, namespace: str, name: str) -> None:
-    """With the grace that the pod itself names. Raises Refusal and Unreachable."""
+    """Deletes the pod, with the grace period that the pod itself names; a missing one is no error. Raises Refusal and
+    Unreachable."""
     try:
         await door.delete_pod(namespace, name)
     except Refusal as error:

@@ -32,7 +32,7 @@ _REFUSED_OTHERWISE = "Kubernetes gives no reason"
 
 
 class Refusal(Exception):
-    """An answer that is no success."""
+    """An error response of the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 class Unreachable(Exception):
-    """No answer; what was asked for may have been done. `str(error)` says why."""
+    """The API server did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"Kubernetes cannot be asked to {doing}: {self}.", "unreachable")
@@ -178,7 +178,7 @@ class Door:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """At most one byte more than is allowed."""
+    """Body of the response, cut off as soon as it exceeds the limit."""
     parts, size = [], 0
     async for part in response.content.iter_chunked(1 << 16):
         parts.append(part)

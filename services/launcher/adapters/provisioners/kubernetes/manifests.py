@@ -1,7 +1,7 @@
-"""A node as Kubernetes is told of it: a pod, and a Secret with the environment of its agent. Nothing is asked or done here.
+"""Manifests of a node for Kubernetes: a pod, and a Secret with the environment of its agent. Pure.
 
-The pod comes first, and the Secret belongs to it (ownerReference), so whoever deletes the pod deletes the Secret, also if the
-launcher was killed between the two. Until the Secret is there the container does not start.
+The pod comes first and owns the Secret (ownerReference), so deleting the pod deletes the Secret, also if the launcher was killed
+between the two. The container does not start before the Secret exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIRECTORY = f"{DISK}/agent"
 MARGIN_SECONDS = 5
 """Part of the pod's grace that the agent does not count on: the notice takes a moment, and so does its own end."""
 ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE")
-"""What an agent needs to run trials as another account (docs/security.md)."""
+"""Capabilities that an agent needs to run trials as another account (docs/security.md)."""
 
 
 def name_of(cluster: str, node_id: str) -> str:
@@ -65,7 +65,7 @@ def labels_of(cluster: str, pool: str, node_id: str) -> dict[str, str]:
 
 
 def secret(cluster: str, pool: str, order: Order, pod_uid: str) -> Document:
-    """Environment of the agent. All of it: what of it is secret is for those to know who made it."""
+    """Secret with the whole environment of the agent: which parts are secret is known only where it was made."""
     name = name_of(cluster, order.node_id)
     return {
         "apiVersion": "v1",

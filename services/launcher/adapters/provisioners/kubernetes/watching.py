@@ -1,4 +1,4 @@
-"""Pods of a pool, watched: that something has changed, and not what. Whoever hears it asks for all pods and compares."""
+"""Watch of a pool's pods. It tells that something has changed, not what: its reader then asks for all pods and compares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.door import Docum
 WATCH_SECONDS = 240
 """Time after which the API server ends a watch, and the next goes on where it was: a connection that died unnoticed ends, too."""
 PAUSE_SECONDS = 1.0
-"""Between two watches, also of a server that ends each at once."""
+"""Pause between two watches, also if the server ends each at once."""
 _EXPIRED = 410
 
 

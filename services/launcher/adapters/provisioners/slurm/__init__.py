@@ -42,7 +42,7 @@ LAST_WORDS_MAX = 5
 
 
 class SlurmProvisioner:
-    """For one pool of one cluster."""
+    """Provisioner of one pool of one cluster on Slurm."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where the token of Slurm's REST daemon is; its commands know this account."""
@@ -172,7 +172,7 @@ class SlurmProvisioner:
         return [item for item in prepared if item[0].node_id not in there]
 
     async def _rows(self, missing: Sequence[Prepared]) -> list[list[Prepared]]:
-        """Those that can be tasks of one array together. Raises ProvisionerError."""
+        """Orders grouped so that each group can be the tasks of one array. Raises ProvisionerError."""
         index_max = await self._controller.array_index_max() if len(missing) > 1 else 0
         kinds: dict[JobSettings, dict[str, Prepared]] = {}
         for order, settings in missing:

@@ -16,7 +16,7 @@ from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job
 logger = logging.getLogger(__name__)
 
 GONE = re.compile("invalid job id|already (completing|completed)", re.IGNORECASE)
-"""What `scancel` says of a job that has ended, or is about to."""
+"""Messages of `scancel` about a job that has ended or is about to."""
 
 
 class Commands:

@@ -203,7 +203,7 @@ class Rest:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """What a token says of itself; Slurm alone judges whether it is true."""
+    """Claims of a token, unverified: Slurm alone judges whether they are true. Empty if it cannot be decoded."""
     try:
         part = token.split(".")[1]
         found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
@@ -268,7 +268,8 @@ def _succeeded(answer: Mapping[str, Any], what: str, kind: str = "") -> None:
 
 
 def _raise(errors: Sequence[tuple[int, str]], what: str, kind: str = "") -> None:
-    """`what`: end of the sentence "Slurm does not ...". `kind`: empty, as its words say. Raises ProvisionerError."""
+    """Raises ProvisionerError if there are errors. `what`: end of the sentence "Slurm does not ...". `kind`: empty: the kind that
+    the words of the errors imply."""
     if errors:
         words = visible("; ".join(dict.fromkeys(text for _, text in errors if text))[:MESSAGE_CHARACTERS_MAX]).rstrip(".")
         unreachable = kind == "unreachable"

@@ -58,7 +58,7 @@ class Said:
         return visible("; ".join(dict.fromkeys(line for line in lines if line))[:MESSAGE_CHARACTERS_MAX]).rstrip(".")
 
     def error(self, what: str) -> ProvisionerError:
-        """`what`: end of the sentence "Slurm does not ...", in the infinitive."""
+        """Error for a failed command. `what`: end of the sentence "Slurm does not ...", in the infinitive."""
         return ProvisionerError(f"Slurm does not {what}: {self.words or f'exit code {self.code}'}.", kind_of(self.errors))
 
 

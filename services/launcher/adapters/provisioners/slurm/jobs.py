@@ -121,7 +121,8 @@ def rows(node_ids: Sequence[str], index_max: int) -> list[Row]:
 
 
 def comment_of(cluster: str, pool: str, row: Row) -> str:
-    """For an array: what stands before its nodes' numbers, and the number of the node with index 0."""
+    """Comment of a job: cluster, pool and node id. For an array, the id is replaced by the prefix of its nodes' numbers and the
+    number of the node with index 0."""
     node = (row.stem, str(row.first)) if row.array else (row.node_ids[0],)
     return "/".join((MARK, *(quote(part, safe="") for part in (cluster, pool, *node))))
 

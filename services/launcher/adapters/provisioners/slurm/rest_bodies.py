@@ -12,7 +12,7 @@ from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSet
 PLAIN_MAX = 38
 """Last version v0.0.N whose numbers are plain."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Of a job's shell, as slurmrestd gives it none."""
+"""Search path of a job's shell, as slurmrestd sets none."""
 
 
 def body_of(wanted: Submission, version: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _set(number: int) -> dict[str, Any]:
 
 
 def megabytes_of(text: str) -> int:
-    """Of memory in Slurm's notation, rounded up."""
+    """MiB of an amount of memory in Slurm's notation, rounded up."""
     match = re.fullmatch(r"(\d+)([KMGT]?)", text)
     assert match is not None
     shift = {"K": 0, "": 10, "M": 10, "G": 20, "T": 30}[match[2]]

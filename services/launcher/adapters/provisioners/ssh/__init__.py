@@ -39,7 +39,7 @@ DETAIL_MAX = 300
 
 
 class SshProvisioner:
-    """For one pool of one cluster."""
+    """Provisioner of one pool of one cluster on hosts that are reached by SSH."""
 
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where the list of hosts, the key and the hosts' keys are read from."""
@@ -48,7 +48,7 @@ class SshProvisioner:
         self._seen: dict[str, list[dict[str, Any]]] = {}
         """Nodes of each host, of whatever pool, as it last said."""
         self._identities: dict[str, str] = {}
-        """Of each host, as it last said."""
+        """Identity of each host, as it last said."""
         self._twins: dict[str, str] = {}
         """Hosts of the list that are one before them, with the name of that one."""
         self._away: dict[str, tuple[Host, HostAway, float]] = {}
@@ -215,7 +215,7 @@ class SshProvisioner:
         return settings, inventory.hosts, self._made
 
     async def _installations(self, settings: SshSettings, hosts: Sequence[Host]) -> dict[str, Installation | None]:
-        """What each host should have. Raises ProvisionerError."""
+        """Installation that each host should have. Raises ProvisionerError."""
         assert self._secrets is not None
         try:
             return await in_thread(settings, hosts, self._secrets)

@@ -37,7 +37,7 @@ logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells of every con
 
 
 class HostAway(Exception):
-    """A host cannot be asked. `str(error)` is one sentence for the user. `refused`: asking again helps nobody."""
+    """A host is unreachable or refuses. `str(error)` is one sentence for the user. `refused`: a retry does not help."""
 
     def __init__(self, message: str, refused: bool = False) -> None:
         super().__init__(message)

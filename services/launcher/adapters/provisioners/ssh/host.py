@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # on a host it is the same module
     from tenuto.services.launcher.adapters.provisioners.ssh.host_install import Installations, NotInstalled, pip_environment
 
 MARK = "TENUTO-ANSWER "
-"""Begin of the line with the answer: shells of some accounts print before it."""
+"""Prefix of the line with the answer: shells of some accounts print before it."""
 LOCK_SECONDS_MAX = 10.0
 """Longest wait for another request at this host."""
 REST_SECONDS_MAX = 5.0
@@ -109,7 +109,7 @@ class Base:
         return found[:LISTED_MAX]
 
     def end_of(self, place: str) -> dict[str, Any] | None:
-        """How a node ended that nobody saw ending. None: it has not."""
+        """End of a node, as its keeper wrote it; written here if the node ended unobserved. None: it has not ended."""
         known = load(os.path.join(place, "process.json"))
         if known is None:
             detail = "its start was cut off"
@@ -206,7 +206,8 @@ def keep(base: Base, place: str, asked: dict[str, Any], writing: int) -> None:
 
 
 def remove(path: str) -> None:
-    """By programs, because trials may leave more directories within each other than Python's own way bears, and closed ones."""
+    """Removes a file or directory by `rm` and `chmod`, because trials may leave closed directories, and more nested ones than
+    Python's own function can remove."""
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(path):
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """The second of the parts that run on a host (`host.py`): Tenuto's installations, a virtual environment each.
 
-One is ready as soon as its file `NAME.json` names its directory, which is written last and at once; everything else, such as what
-a build that was killed leaves, is removed by the next one. An agent has its host alone, so whoever installs has, too.
+One is ready as soon as its file `NAME.json` names its directory. That file is written last and atomically; everything else, such
+as the rest of a build that was killed, is removed by the next build. An agent has its host alone, and so has an installer.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Programs:
         self.deadline = time.monotonic() + INSTALL_SECONDS_MAX
 
     def __call__(self, what: str, *command: str) -> None:
-        """`what`: begin of the sentence about its failure. Raises NotInstalled."""
+        """Runs a command. `what`: beginning of the sentence about its failure. Raises NotInstalled."""
         with open(self.log, "ab") as output:
             before = output.tell()
             with subprocess.Popen(
@@ -273,7 +273,7 @@ def size(path: str) -> int:
 
 
 def last(words: bytes) -> str:
-    """What a program said of its failure: the last line that names an error, else the last line."""
+    """Reason of a program's failure: the last line of its output that names an error, else the last line."""
     lines = [line.strip() for line in words.decode(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     found = next((line for line in errors if "No space left" in line), (errors or lines or ["it said nothing"])[-1])

@@ -40,7 +40,7 @@ class Installation:
     paths: dict[str, Path]
     """Files to send, by digest."""
     spec: dict[str, object]
-    """What a host is told of it."""
+    """Description of the installation that is sent to a host."""
 
 
 def installation_of(settings: SshSettings, python: str, secrets: Path) -> Installation | None:
@@ -138,7 +138,7 @@ def _digest(path: Path, modified_ns: int, size: int) -> str:
 
 
 async def in_thread(settings: SshSettings, hosts: Sequence[Host], secrets: Path) -> dict[str, Installation | None]:
-    """By host. Raises BadSetting and OSError."""
+    """Installation of each host, by host; None: its Python has Tenuto. Reads files in a thread. Raises BadSetting and OSError."""
 
     def all_of_them() -> dict[str, Installation | None]:
         made = {
