@@ -199,8 +199,8 @@ class AgentApp:
         await self.departure.over(lambda: self.manager.allocations)
 
     async def say_gone(self) -> None:
-        """Tells the launcher that the agent ends, so that nobody waits for the end of its lease: until that is on record, for
-        GONE_SECONDS_MAX at most. `run` may have ended."""
+        """Tells the launcher that the agent ends, so that it need not wait until the agent's lease expires. Repeats this until
+        the launcher has recorded it, for GONE_SECONDS_MAX at most. `run` may have ended."""
         if self._bus is None:
             return
         heartbeat = self._heartbeat().model_copy(update={"gone": True}).to_json()

@@ -44,7 +44,7 @@ class DirectoryWatch:
     """Notices that the directory was removed or replaced. Open files still work then, so nothing else would show it."""
 
     def __init__(self, directory: Path) -> None:
-        """To be made once the files exist."""
+        """Requires that the files exist."""
         self._directory = directory
         self._lost = asyncio.Event()
         self._problem = ""

@@ -1,4 +1,4 @@
-"""How this machine joined the cluster: the request with a join token, and the credentials that stay in the agent's directory."""
+"""Joining the cluster: the request with a join token, and the credentials that stay in the agent's directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GatewayAway(Exception):
 
 
 class Joined(Model):
-    """What an agent needs to start again without the token. The file belongs to its owner alone."""
+    """Credentials with which an agent starts again without the token. Only the file's owner can read it."""
 
     gateway: str
     fingerprint: str = ""

@@ -230,9 +230,7 @@ class Manager:
             case Kill(allocation_id, action):
                 try:
                     await self._kill(self._live[allocation_id], action)
-                except (
-                    OSError
-                ) as error:  # a Docker daemon is away: other runs go on, and each heartbeat's answer brings this again
+                except OSError as error:  # unreachable Docker daemon: other runs go on, and each heartbeat's answer repeats this
                     self._seldom.warn(f"the workers of allocation {allocation_id} cannot be killed yet: {error}")
             case Direct(assignment):
                 await self._direct(self._live[assignment.allocation_id], assignment)

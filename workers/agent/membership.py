@@ -1,5 +1,5 @@
-"""Whether the agent still belongs to the cluster. The bus only says that it does not know the user, which also happens for a
-moment while it reads its users again; so the gateway is asked."""
+"""Check that the agent still belongs to the cluster. The bus only says that it does not know the user, which also happens for a
+moment while it reloads its users; so the gateway is asked."""
 
 from __future__ import annotations
 

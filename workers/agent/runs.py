@@ -39,7 +39,7 @@ class Run:
     stderr_offset: int = 0
     """Bytes of the run's output (standard output, standard error) that are in the spool."""
     told: Ending | None = None
-    """How its worker told that it ends. None: nothing was told."""
+    """Ending that its worker announced; None if it announced none."""
     cause: Cause | None = None
 
     @property

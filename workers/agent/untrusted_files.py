@@ -1,7 +1,7 @@
 """Reads and writes files in directories that users' code can write to.
 
-Such code may replace its own file by a link to somebody else's, or by a pipe that nobody writes to: an agent with more rights
-than its workers would publish the former as the trial's output, and wait for ever at the latter.
+Such code may replace its own file by a link to another user's, or by a pipe without a writer: an agent with more rights than its
+workers would publish the former as the trial's output, and wait for ever at the latter.
 """
 
 from __future__ import annotations

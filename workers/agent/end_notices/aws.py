@@ -16,7 +16,7 @@ from tenuto.workers.agent.end_notices.metadata import Answer, MetadataService, N
 from tenuto.workers.agent.end_notices.notice import Notice
 
 PAUSE_SECONDS = 5.0
-"""As Amazon advises for notices of spot instances."""
+"""Pause between two questions, as Amazon advises for notices of spot instances."""
 MAINTENANCE_PAUSE_SECONDS = 60.0
 """Maintenance is announced days before."""
 TOKEN_SECONDS = 21_600

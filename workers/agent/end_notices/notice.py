@@ -1,4 +1,4 @@
-"""What the provider of a machine says of its end, and who asks for it."""
+"""Notice of a provider that a machine ends, and the protocol of classes that ask for it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Notice:
     ends_at_us: int | None
     """None: the provider names no time."""
     words: str
-    """For the log: the provider's own terms."""
+    """The provider's own terms, for the log."""
 
 
 class Look(Protocol):
     """Something that is asked for again and again."""
 
     pause_seconds: float
-    """Between an answer and the next question."""
+    """Pause between an answer and the next question."""
 
     async def ask(self) -> Notice | None:
         """The notice that there is now. Raises NoAnswer."""

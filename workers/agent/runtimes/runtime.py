@@ -11,7 +11,7 @@ behind.
 - **Output and exit can be read until `clean`**, also of a worker that ended while no agent was running.
 - **A worker starts in its model directory**, and finds directories of the node under the same paths: that one, its checkpoints,
 directories of stores.
-- **Files written by workers are never trusted**: reading them is bounded, and follows no link to somebody else's file.
+- **Files written by workers are never trusted**: reading them is bounded, and follows no link to another user's file.
 
 All calls raise OSError for failures that may pass.
 """
@@ -79,7 +79,7 @@ class Output:
     offsets: Offsets
     """Offsets to go on from; unchanged if there was no output."""
     bars: tuple[bool, bool] = (False, False)
-    """Whether that of stdout, of stderr is a progress bar that goes on, and no whole line."""
+    """True for stdout, for stderr: its output is a progress bar that goes on, and no whole line."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,11 @@ class Endpoint(Protocol):
         ...
 
     def opened(self) -> None:
-        """The agent listens now: opens the address to its workers, and to nobody else. Raises OSError."""
+        """Opens the address to the agent's workers, and to no other process. Called once the agent listens. Raises OSError."""
         ...
 
     def closed(self) -> None:
-        """The agent listens no more. Raises OSError."""
+        """Closes the address. Called when the agent has stopped listening. Raises OSError."""
         ...
 
 
@@ -160,7 +160,7 @@ class Runtime(Protocol):
 
     @property
     def unlimited(self) -> str:
-        """Why runs are without some of the limits that the operator set; empty: they have them, or none are set."""
+        """Reason why runs lack some of the limits that the operator set; empty if they have all, or none are set."""
         ...
 
     @property

@@ -32,7 +32,8 @@ class SeveralEndpoints:
 
 class SeveralRuntimes:
     def __init__(self, *runtimes: Runtime) -> None:
-        """In the order in which they are asked. The first has what none of them has, and refuses what none of them takes."""
+        """`runtimes`: in the order in which they are asked. The first stands for runs that none has, and refuses work that none
+        takes."""
         self.all = runtimes
         self._endpoint = SeveralEndpoints(*(runtime.endpoint for runtime in runtimes))
 

@@ -15,7 +15,7 @@ _NAMES_OF_HUB = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io
 FORMS = '{"username": "...", "password": "..."}, or what `docker login` writes into a config.json'
 
 Credentials = Mapping[str, str]
-"""As Docker's interface has them: username and password, or identitytoken."""
+"""Credentials in the form of Docker's API: username and password, or identitytoken."""
 
 
 class BadCredentials(ValueError):

@@ -1,5 +1,5 @@
-"""Whether the Docker daemon answers. While it does not, its containers go on (a daemon that was killed ends them only at its next
-start, if at all), and nothing can be said of them: no start is tried, no end is believed."""
+"""Reachability of the Docker daemon. While it does not answer, its containers go on (a killed daemon ends them only at its next
+start, if at all), and their state is unknown: no start is tried, no end is believed."""
 
 from __future__ import annotations
 

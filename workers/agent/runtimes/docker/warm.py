@@ -95,7 +95,7 @@ class WarmContainers:
         return None
 
     def give_back(self, container: WarmContainer) -> None:
-        """After a run that ended in order and whose directories were taken away."""
+        """Takes back the container of a run that ended in order and whose directories were removed from it."""
         self._busy.discard(container)
         if container.doomed or not self.on:
             self.drop(container)

@@ -44,14 +44,14 @@ class NoRight(Exception):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a warm container is made of: all that runs which it may hold must have in common."""
+    """Description of a warm container: everything that its runs must have in common."""
 
     description: Mapping[str, Any]
-    """For Docker, without the mounts that only this container has."""
+    """Description for Docker, without the mounts that only this container has."""
     places: tuple[str, ...]
     """Directories of the container in which those of runs are mounted."""
     line: bytes
-    """What its first process is told."""
+    """Line that its first process reads from the agent."""
     image: str
 
     @property

@@ -42,7 +42,7 @@ class WarmRun:
     container: WarmContainer
     forked: Forked
     told: Ending | None = None
-    """How its worker told that it ends. None: it has told nothing."""
+    """Ending that its worker announced; None if it announced none."""
     ended: asyncio.Task[bool] | None = None
     """True: it ended in order, and its container is free. None: it had no go yet."""
 
@@ -135,7 +135,7 @@ class WarmRuns:
         return True
 
     def doom(self, container_id: str) -> None:
-        """Before a container is killed: from now on no other run gets into it."""
+        """Keeps other runs out of a container from now on. Called before the container is killed."""
         for run in self._runs.values():
             if run.container.container == container_id:
                 run.container.doomed = True

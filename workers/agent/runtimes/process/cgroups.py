@@ -119,7 +119,7 @@ class Cgroups:
         self._name = f"tenuto-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]}-"
         self._used: tuple[_Used, ...] = ()
         self.problem = ""
-        """Why not all limits hold here; empty: they do, or there are none."""
+        """Reason why not all limits hold here; empty if they do, or if there are none."""
 
     def open(self, ours: Callable[[], Collection[int]]) -> None:
         """Finds out what can be limited here, by limiting it. `ours`: processes of runs that may be in the agent's own cgroup."""
@@ -159,7 +159,7 @@ class Cgroups:
         return {pid for path in self._paths(allocation_id) for part in self._with_below(path) for pid in self._pids(part)}
 
     def memory_end(self, allocation_id: str) -> MemoryEnd:
-        """Whether memory ran out in the run's cgroup, up to now."""
+        """Result of the check that memory ran out in the run's cgroup, up to now."""
         for path, version in self._paths(allocation_id).items():
             files = {}
             for name in MEMORY_FILES[version]:

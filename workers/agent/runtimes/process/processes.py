@@ -259,8 +259,8 @@ def kill(identity: Identity) -> None:
 
 
 def _kill_below(pid: int) -> None:
-    """A process to which SIGKILL was sent starts no other, so when nobody new is found, all are found. Twice: what ends by itself
-    during a look may hide its children from that look."""
+    """Kills the processes below this one. A process to which SIGKILL was sent starts no other, so all are found once a search
+    finds no new one. Two such searches are needed: a process that ends by itself during one may hide its children from it."""
     signalled: set[int] = set()
     quiet = 0
     for _ in range(KILL_ROUNDS_MAX):
