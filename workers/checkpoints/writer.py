@@ -212,8 +212,8 @@ class CheckpointWriter:
         return True
 
     def _check_size(self, report: CheckpointReport) -> None:
-        """Raises WillRepeat for a report that no agent takes: the checkpoint would never be recorded, and nobody told. Its files
-        are removed."""
+        """Raises WillRepeat for a report that is too large for the agent: the checkpoint would silently never be recorded. Its
+        files are removed."""
         if len(report.files) <= FILES_ALWAYS_REPORTED or len(report.to_json()) <= REPORT_BYTES_MAX:
             return
         with contextlib.suppress(OSError):

@@ -126,7 +126,7 @@ class Run:
                 self._send_points()
                 box.wait_change(directive)  # the search is deciding
                 continue
-            # A trial of an earlier experiment may be further: nobody is asked for fewer steps than there are.
+            # A trial of an earlier experiment may be further: a script is not asked for fewer steps than it has done.
             steps = max(target, self._begun_at)
             length = max(directive.target_length, self._schedule.length(steps))
             yield Operation(steps, length, self._lengths.unit)
@@ -259,7 +259,7 @@ class Run:
         )
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """As `notifier.notify`: sends people a notice, through webhooks. Returns False if there were too many."""
+        """Sends users a notice through webhooks, like `notifier.notify`. Returns False if there were too many."""
         return notifier.notify(text, level)
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class Run:
         self._close()
 
     def _close(self) -> None:
-        """As `close`, for a process that says nothing about the end of its training: it was told to leave, or failed."""
+        """Same as `close`, but does not end the trial: for a process that was told to leave, or that failed."""
         if self.is_closed or os.getpid() != self._session.process_id:
             return
         self.is_closed = True

@@ -74,7 +74,7 @@ def mentions_tenuto(context_directory: Path) -> bool:
                     if b"tenuto" in text or b"determined" in text:
                         return True
             except OSError:
-                return True  # nobody knows
+                return True  # unknown: assumed to have the word
     return False
 
 

@@ -19,10 +19,10 @@ GROUP = "tenuto.frameworks"
 FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
 """Variable that tells a warm process the name of its framework; it is not set in runs."""
 NONE = "none"
-"""In its place for a program that is not ours: nothing is imported."""
+"""Value of FRAMEWORK_VARIABLE for a program that is not ours: nothing is imported."""
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
-"""Most bytes read of a model directory: code is smaller, and more need not be known."""
+"""Most bytes read of a file of a model directory: code is smaller, and the rest is not needed."""
 LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
 """Words of a RuntimeError of the libraries below all frameworks (Gloo, NCCL) about a rank that is gone."""
 _COMMON: tuple[str, ...] = ("tenuto.workers.harness.main", "tenuto.workers.launch.supervisor")

@@ -50,7 +50,7 @@ EXIT_CODES: dict[Ending, int] = {
     "followed": EXIT_CODE_FOLLOWED,
     "will_repeat": EXIT_CODE_WILL_REPEAT,
 }
-"""Of other endings EXIT_FAILED."""
+"""Exit codes by ending; other endings have EXIT_FAILED."""
 EXIT_SECONDS_MAX = 30.0
 """Time for threads and exit handlers of the user's code; the slots are wanted by others."""
 

@@ -39,7 +39,7 @@ class TrialContext:
                 known = ", ".join(sorted(_names(self._info.hyperparameters))) or "none"
                 raise UserError(f"there is no hyperparameter {name!r}; the experiment has: {known}.")
             value = value[part]
-        return copy.deepcopy(value)  # it is the user's to change: the record, and whoever asks next, keep theirs
+        return copy.deepcopy(value)  # the user may change it: the record, and later callers, keep their own
 
     def get_hparams(self) -> dict[str, Any]:
         return copy.deepcopy(dict(self._info.hyperparameters))

@@ -228,7 +228,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._note_randomness(control)
 
     def _complete(self, state: TrainerState, control: TrainerControl) -> None:
-        """What the user's callbacks stop here is evaluated and saved."""
+        """Has the model evaluated and saved if the user's callbacks stop the training here."""
         if self._stopped(state, control):
             control.should_evaluate = control.should_evaluate or self._run.validated_at != state.global_step
             control.should_save = control.should_save or self._saved_at != state.global_step

@@ -1,4 +1,4 @@
-"""What a model or callback waits for so many batches, and what never comes in the length of a trial."""
+"""Warnings about parts of a model, and callbacks, with a period longer than the trial: they would never act."""
 
 from __future__ import annotations
 

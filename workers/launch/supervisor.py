@@ -62,7 +62,7 @@ class Supervisor:
         self._code: int | None = None
         """Exit code of this process, once it is known."""
         self.ending: Ending = "failed"
-        """How the ranks here ended, once that is known."""
+        """Ending of the ranks here, once it is known."""
         self._store: Any = None
         self._done = asyncio.Event()
 

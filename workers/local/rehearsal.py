@@ -26,7 +26,7 @@ PERIODS = 3
 
 
 class Result(Model):
-    """How a part ended."""
+    """Outcome of a part."""
 
     error: str = ""
     """Sentence and traceback for the user. Empty: the part went well."""
