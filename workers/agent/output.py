@@ -22,10 +22,11 @@ LINE_CHARACTERS_MAX = 8_000
 CUT = " [cut here: {} more characters]"
 """End of a line that was longer."""
 LOG_BYTES_MAX = 64 << 20
-"""Most bytes of output that are kept of one start of a worker: of each rank, of stdout and of stderr, so that one who floods
-stdout keeps its errors. A line of a hundred bytes a second fills it in a week; what is kept is in a database that all share."""
+"""Most bytes of output that are kept of one start of a worker: of each rank, of stdout and of stderr, so that a rank that floods
+stdout keeps its errors. A line of a hundred bytes a second fills it in a week; kept lines go into a database that all users
+share."""
 BAR_SECONDS = 1.0
-"""A progress bar that goes on is told once in so long."""
+"""Shortest time between two reports of a progress bar that goes on."""
 LINES_PER_REPORT_MAX = 500
 LINE_SHOWN_MAX = 500
 """Most characters of a matched line in the record."""

@@ -22,7 +22,7 @@ TEXT_BYTES_MAX = 1 << 20
 
 
 def is_shortage(error: OSError) -> bool:
-    """No descriptor or memory was left to look with: what was looked for may be there all the same."""
+    """True if file descriptors or memory ran out: the file may exist all the same."""
     return error.errno in _SHORTAGES
 
 

@@ -46,7 +46,7 @@ def every() -> Mapping[str, Framework]:
 
 
 def problems() -> tuple[str, ...]:
-    """A sentence about each that cannot."""
+    """A sentence about each framework that cannot be used."""
     return _loaded()[1]
 
 
@@ -84,7 +84,7 @@ def preloaded(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def variables_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values of the variables by which a guess may differ."""
+    """Values of the variables on which a guess depends."""
     return tuple(environment.get(name, "") for framework in every().values() for name in framework.variables)
 
 
@@ -103,7 +103,7 @@ def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[
 
 
 def usual() -> str:
-    """Name of the framework that is assumed where the code announces none."""
+    """Name of the framework that is assumed if the code shows none."""
     return next((name for name, framework in every().items() if framework.usual), NONE)
 
 

@@ -178,7 +178,7 @@ def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> 
 
 
 def _unsaid(text: str) -> None:
-    """Ignores a line that rank 0 logs."""
+    """Drops a line, because rank 0 logs it."""
 
 
 def _leave_on_sigterm(box: DirectiveBox) -> None:

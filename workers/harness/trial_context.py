@@ -29,7 +29,7 @@ class TrialContext:
         self._asked_per_slot = False
         """True: the batch size of one slot was asked for."""
         self._stop_requested: str | None = None
-        """Reason for which the trial's code asked to end the training. None: it did not."""
+        """Reason for which the trial's code asked to end the training. None if it did not."""
 
     def get_hparam(self, name: str) -> Any:
         """Value of a hyperparameter; `optimizer.momentum` selects from a group. Raises UserError with the existing names."""
@@ -58,7 +58,7 @@ class TrialContext:
         return self._info.trial_seed
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """Sends people a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
+        """Sends users a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
         6 a minute. Returns True if it is sent, and False if there were too many. Of several ranks, rank 0's count."""
         return notifier.notify(text, level)
 

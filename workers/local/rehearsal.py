@@ -29,7 +29,7 @@ class Result(Model):
     """Outcome of a part."""
 
     error: str = ""
-    """Sentence and traceback for the user. Empty: the part went well."""
+    """Sentence and traceback for the user. Empty: the part succeeded."""
 
 
 def rehearse(record: Path, model_directory: Path, period: int, leave_at: int) -> Result:

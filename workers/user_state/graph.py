@@ -45,7 +45,7 @@ class Node:
     """Path at which it was found first."""
     asked: Any = None
     own: Own | None = None
-    """State to search besides its own `state_dict`; None unless the object saves itself."""
+    """State to search besides its `state_dict`, if the object saves itself; None if there is none."""
     held: int = 1
     """Number of holders."""
     inner: bool = False

@@ -41,7 +41,7 @@ LOOKS: dict[str, dict[str, Callable[[MetadataService, Clock], Look]]] = {
 
 
 class EndNotices:
-    """Asks until the machine's end is certain, and then no more."""
+    """Asks for notices until the machine's end is certain."""
 
     def __init__(self, settings: Settings, departure: Departure, clock: Clock) -> None:
         """Raises SettingsError."""
@@ -60,7 +60,7 @@ class EndNotices:
             await self._service.close()
 
     async def _watch(self, look: Look) -> None:
-        """One thing that is asked for, at its own pace."""
+        """Asks for one of the values, at its own pace."""
         trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
         while self._departure.leaving != "now":
             try:

@@ -63,7 +63,7 @@ class Work:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the worker whose values must not stay on disk or be printed."""
     registry_auth: str = field(default="", repr=False)
-    """Value of the secret with the user's credentials for the registry of the image; empty: none. It is kept nowhere."""
+    """Value of the secret with the user's credentials for the registry of the image; empty: none. It is never stored."""
 
     @property
     def allocation_id(self) -> str:
@@ -104,7 +104,7 @@ class Exit:
     """Exit code of a worker that ended by itself although others of its run were killed for memory."""
 
     def for_memory(self, said: str) -> Exit:
-        """The same end of a run of which processes were killed for memory. Whether the run failed, its ending decides."""
+        """The same end of a run of which processes were killed for memory. Its ending decides if the run failed."""
         own = None if self.killed else self.code
         return Exit(SIGNAL_EXIT_BASE + signal.SIGKILL, said, out_of_memory=True, own_code=own)
 
@@ -215,7 +215,7 @@ class Runtime(Protocol):
         ...
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Hears how the run's worker tells that it ends, before it does."""
+        """Notes the ending that the run's worker announces before it ends."""
         ...
 
     async def abandon(self, handle: Handle) -> None:

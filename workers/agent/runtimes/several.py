@@ -1,4 +1,4 @@
-"""An agent with several runtimes: each run is its own that takes it, such as containers those that name an image."""
+"""An agent with several runtimes: each run belongs to the first that takes it; containers take runs that name an image."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Credentials = Mapping[str, str]
 
 
 class BadCredentials(ValueError):
-    """They cannot be used; `str(error)` says why, and has nothing of their content."""
+    """Unusable credentials; `str(error)` says why, and contains no part of them."""
 
 
 def registry_of(image: str) -> str:
@@ -75,7 +75,7 @@ def _host(address: str) -> str:
 
 
 def without(text: str, credentials: Credentials | None) -> str:
-    """A registry's words without the password, should it quote it."""
+    """A registry's message with the password removed, should it quote it."""
     for name in ("password", "identitytoken"):
         if value := (credentials or {}).get(name):
             text = text.replace(value, "[password]")

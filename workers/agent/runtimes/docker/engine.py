@@ -42,7 +42,7 @@ ALIVE = frozenset({"created", "running", "paused", "restarting", "removing"})
 
 class Engine:
     def __init__(self, url: str, directory: str) -> None:
-        """`directory`: of the agent, by which its containers are known."""
+        """`directory`: the agent's, which marks its containers."""
         self._url, self._directory = url, directory
         self._connected: Any = None
         self._presence: Presence | None = None
@@ -71,7 +71,8 @@ class Engine:
         self._presence.begin(tidy)
 
     async def open(self, *, required: bool = True) -> None:
-        """Connects to the daemon. Raises RuntimeUnavailable. Not `required`: the daemon may be away, and come later."""
+        """Connects to the daemon. Raises RuntimeUnavailable. `required`: False if the daemon may be unreachable now, and start
+        later."""
         try:
             _docker()
         except NotInstalled as error:
@@ -258,7 +259,7 @@ class Engine:
         return found
 
     async def has_containers(self) -> bool:
-        """True, too, if the daemon does not answer."""
+        """True if the agent has containers, or if the daemon does not answer."""
         try:
             return self._connected is None or bool(self.away) or bool(await self.containers())
         except OSError:

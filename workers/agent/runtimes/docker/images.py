@@ -36,7 +36,7 @@ _FINAL = (
 @dataclass(frozen=True)
 class Image:
     name: str
-    """Name as the configuration has it."""
+    """Name in the configuration."""
     image_id: str
     """Digest of the image's own description: exactly this image is started, even if the name has moved to another by then."""
     resolved: str
@@ -165,7 +165,7 @@ class Images:
                 del self._pulling[key]  # it is given up, and the next run begins anew
 
     async def _brought(self, name: str, asker: _Asker, pulling: _Pulling) -> None:
-        """Pulls the image, and notes for whom."""
+        """Pulls the image, and notes the user whose credentials brought it."""
         registry = registry_of(name)
         if not asker.user:
             await self._try_pull(name, asker.credentials, pulling)

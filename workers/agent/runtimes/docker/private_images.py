@@ -16,12 +16,12 @@ from tenuto.kernel.private_files import write_private
 
 
 class Pull(NamedTuple):
-    """A pull with a user's credentials that has begun, and of which it is not known what it brought."""
+    """A pull with a user's credentials that has begun, and whose result is not known yet."""
 
     name: str
     registry: str
     open_image: str
-    """Image that the name meant before, if everybody might use it; empty: none."""
+    """Image that the name meant before the pull, if all users might use it; empty: none."""
 
 
 class PrivateImages:

@@ -143,7 +143,7 @@ class DockerRuntime(RunDirectories):
         self._engine.keep_tidy(self._tidy)
 
     async def warm_up(self) -> None:
-        """Nothing: which images will be wanted is not known."""
+        """Does nothing: the images that runs will need are not known."""
 
     async def close(self) -> None:
         while self._waiting:
@@ -197,7 +197,8 @@ class DockerRuntime(RunDirectories):
         await asyncio.to_thread(self.warm.containers.sweep, kept)
 
     async def _removed(self, item: Mapping[str, Any]) -> bool:
-        """False: the daemon could not. `_tidy` tries again; neither the other containers nor the agent wait for this one."""
+        """Removes a container. False if the daemon could not: `_tidy` tries again; neither the other containers nor the agent
+        wait for this one."""
         try:
             await self.warm.containers.remove(item)
         except OSError as error:

@@ -134,7 +134,7 @@ class Cgroups:
         self._used, self.problem = tuple(used), storable("; ".join(told))[:UNLIMITED_CHARACTERS_MAX]
 
     def make(self, allocation_id: str, slots: int) -> bool:
-        """Makes the cgroup of a run. False: it needs none. Raises OSError."""
+        """Makes the cgroup of a run. False if it needs none. Raises OSError."""
         if not self._used:
             return False
         paths = {item.base / f"{self._name}{allocation_id}": item.version for item in self._used}
@@ -297,7 +297,7 @@ class Cgroups:
         yield path
 
     def _removed(self, path: Path) -> bool:
-        """False: it cannot be removed now."""
+        """Removes a cgroup; False if it cannot be removed now."""
         deadline = time.monotonic() + REMOVE_SECONDS_MAX
         while True:
             try:
@@ -314,7 +314,7 @@ class Cgroups:
 
 @contextlib.contextmanager
 def _idle_process() -> Iterator[int]:
-    """A process that waits, as that of a run before its go."""
+    """A process that waits, like that of a run before its go."""
     with subprocess.Popen(["/bin/sh", "-c", "read -r go"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         yield process.pid
 

@@ -185,7 +185,7 @@ class ProcessRuntime(RunDirectories):
             self._forked[handle] = spawned
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Nothing of a run is used again, so its ending changes nothing here."""
+        """Does nothing: no part of a run is used again."""
 
     async def abandon(self, handle: Handle) -> None:
         if (spawned := self._waiting.pop(handle, None)) is not None:
