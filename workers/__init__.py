@@ -1,1 +1,1 @@
-"""What runs on nodes: the agent, the harness, the Trial API."""
+"""Programs and libraries that run on nodes: the agent, the harness, the Trial API."""

@@ -7,7 +7,7 @@ Ending = Literal[
     "finished", "preempted", "paused", "failed", "killed",
     "invalid_hyperparameters", "will_repeat", "followed", "infrastructure", "hung",
 ]  # fmt: skip
-"""How a run ends, as our harness or the supervisor of its gang tells it over the worker's channel. An exit code never says it:
+"""Ending of a run, as our harness or the supervisor of its gang reports it over the worker's channel. An exit code never says it:
 any program may end with any code.
 
 finished, preempted, paused: it left as it was told, or asks to be started again. failed: the user's code raised. killed: a rank

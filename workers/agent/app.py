@@ -83,7 +83,7 @@ class AgentApp:
         self._shared = Path(settings.shared_directory).absolute() if settings.shared_directory else None
         self._stores = stores_of(str(self._shared or ""), settings.stores_file)
         self._told = asyncio.Event()
-        """Set by the first assignments: what the launcher tells beside them is known."""
+        """Set by the first assignments: the stores and the cluster, which come with them, are known."""
         self._settings, self._clock, self._on_refused = settings, clock, on_refused
         check_numbers(settings)
         try:
@@ -199,8 +199,8 @@ class AgentApp:
         await self.departure.over(lambda: self.manager.allocations)
 
     async def say_gone(self) -> None:
-        """Tells the launcher that the agent ends, so that nobody waits for the end of its lease: until that is on record, for
-        GONE_SECONDS_MAX at most. `run` may have ended."""
+        """Tells the launcher that the agent ends, so that it need not wait until the agent's lease expires. Repeats this until
+        the launcher has recorded it, for GONE_SECONDS_MAX at most. `run` may have ended."""
         if self._bus is None:
             return
         heartbeat = self._heartbeat().model_copy(update={"gone": True}).to_json()
@@ -239,8 +239,8 @@ class AgentApp:
                     await self.manager.committed.next().wait()
 
     async def close(self) -> None:
-        """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed. `run`
-        must still be active."""
+        """Closes the server for workers, the bus and the database, and releases the directory. Workers that were not stopped go
+        on."""
         connection, self._connection = self._connection, None
         if self._opened:
             await self.manager.close()

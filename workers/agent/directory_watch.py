@@ -19,7 +19,7 @@ LOCK = "agent.lock"
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PROTOCOL)
 _EMPTIED = "no such table"
-"""SQLite's words where the damage looks like a database without anything: the tables were made when it was opened."""
+"""SQLite's words if a damaged database looks empty: its tables were made when it was opened."""
 _LOST = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 """SQLite's errors after which the file is lost. Not among them: a full disk (training goes on, and reports are tried again)
 and a busy file."""
@@ -44,7 +44,7 @@ class DirectoryWatch:
     """Notices that the directory was removed or replaced. Open files still work then, so nothing else would show it."""
 
     def __init__(self, directory: Path) -> None:
-        """To be made once the files exist."""
+        """Requires that the files exist."""
         self._directory = directory
         self._lost = asyncio.Event()
         self._problem = ""
@@ -54,7 +54,7 @@ class DirectoryWatch:
         self._gone()
 
     def failed(self, error: BaseException) -> None:
-        """A call to the database raised this error."""
+        """Notes that a call to the database raised this error."""
         if not self._problem and (problem := database_problem(error, self._directory / DATABASE)) is not None:
             self._problem = problem
             self._lost.set()

@@ -1,4 +1,4 @@
-"""How this machine joined the cluster: the request with a join token, and the credentials that stay in the agent's directory."""
+"""Joining the cluster: the request with a join token, and the credentials that stay in the agent's directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GatewayAway(Exception):
 
 
 class Joined(Model):
-    """What an agent needs to start again without the token. The file belongs to its owner alone."""
+    """Credentials with which an agent starts again without the token. Only the file's owner can read it."""
 
     gateway: str
     fingerprint: str = ""
@@ -50,7 +50,7 @@ class Joined(Model):
     """Token by which it joined, or is about to."""
     password: str = Field(pattern=SECRET_PATTERN)
     pool: str = ""
-    """Empty: it has not joined yet."""
+    """Pool of the agent; empty until it has joined."""
     nats_url: str = ""
     nats_ca: str = ""
 
@@ -65,7 +65,7 @@ class Joined(Model):
 
 
 def read(directory: Path) -> Joined | None:
-    """None: this directory's agent never asked to join. Raises NotJoined."""
+    """Credentials in this directory; None if its agent never asked to join. Raises NotJoined."""
     try:
         return Joined.from_json((directory / FILE).read_bytes())
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def is_member(joined: Joined) -> bool:
 
 
 def settings_of(settings: Settings) -> tuple[Settings, Joined | None]:
-    """Settings of an agent with what its directory keeps from its join. Credentials that are set go before them. Raises
+    """Settings of an agent, completed with the credentials in its directory. Credentials in the settings take precedence. Raises
     NotJoined and OSError."""
     if settings.nats_user:
         return settings, _by_operator(settings)

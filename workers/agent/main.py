@@ -85,7 +85,7 @@ async def _run(settings: Settings, joined: Joined | None) -> None:
             raise AgentLost(lost.result())
         if revoked.done():
             logger.critical("%s", revoked.result())
-            await app.manager.abandon()  # a checkpoint of theirs would be believed by nobody
+            await app.manager.abandon()  # the services would accept no checkpoint of theirs
             raise AgentRevoked(revoked.result())
         if received.done() and received.result() != signal.SIGHUP:
             await app.stop()

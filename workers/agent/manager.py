@@ -76,7 +76,7 @@ class Manager:
         self._live: dict[str, LiveRun] = {}
         self._done: dict[str, Run] = {}
         self._cluster = ""
-        """Cluster that the directory belongs to. Empty: none was told yet."""
+        """Cluster that the directory belongs to. Empty: not known yet."""
         self._assigned: tuple[Assignment, ...] | None = None
         """Assignments of the launcher. None until the first message: a restarted agent must not kill the workers that it
         found."""
@@ -86,7 +86,7 @@ class Manager:
         self._stopping = False
         """True: no run begins; present runs go on to their ends."""
         self._let_go = False
-        """True: no run is carried on any more."""
+        """True: the runs were released; none is carried on."""
 
     async def open(self) -> None:
         """Finds the workers of an earlier agent on this directory, and kills those that belong to no run."""
@@ -123,7 +123,7 @@ class Manager:
         return live if live is not None and live.run.holds_slots else None
 
     async def note_told(self, live: LiveRun, ending: Ending) -> None:
-        """Notes how a worker tells that it ends; the first word counts. On disk when it returns."""
+        """Notes the ending that a worker announces; the first one counts. It is on disk when this returns."""
         if live.run.told is None:
             self._runtime.note_told(live.run.allocation_id, ending)
             await self._disk(self._runs.note_told, live.run.allocation_id, ending)
@@ -134,8 +134,8 @@ class Manager:
         return self._contexts.path(assignment.context_hash)
 
     async def join(self, cluster: str, *, reports_wait: bool) -> str:
-        """Notes the cluster that assigns. Each counts its allocations from 1, so a run that has ended in another one would be
-        taken for a run of this one: what is done is forgotten. Returns the reason where something is not."""
+        """Notes the cluster that assigns. Each counts its allocations from 1, so a run of another cluster could be mistaken for
+        one of this cluster: done runs of another are forgotten. Returns the reason if some are not done, else an empty string."""
         if cluster == self._cluster:
             return ""
         other = self._cluster != ""
@@ -230,9 +230,7 @@ class Manager:
             case Kill(allocation_id, action):
                 try:
                     await self._kill(self._live[allocation_id], action)
-                except (
-                    OSError
-                ) as error:  # a Docker daemon is away: other runs go on, and each heartbeat's answer brings this again
+                except OSError as error:  # unreachable Docker daemon: other runs go on, and each heartbeat's answer repeats this
                     self._seldom.warn(f"the workers of allocation {allocation_id} cannot be killed yet: {error}")
             case Direct(assignment):
                 await self._direct(self._live[assignment.allocation_id], assignment)

@@ -1,5 +1,5 @@
-"""Whether the agent still belongs to the cluster. The bus only says that it does not know the user, which also happens for a
-moment while it reads its users again; so the gateway is asked."""
+"""Check that the agent still belongs to the cluster. The bus only says that it does not know the user, which also happens for a
+moment while it reloads its users; so the gateway is asked."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ASK_SECONDS = 1.0
 
 class Membership:
     def __init__(self, joined: Joined | None) -> None:
-        """None: the agent has its credentials from the operator, and knows no gateway to ask."""
+        """`joined`: None if the agent has its credentials from the operator, and knows no gateway to ask."""
         self._joined = joined
         self._refused = asyncio.Event()
         self._seldom = Seldom(logger)
 
     def refused(self) -> None:
-        """The bus has refused the agent's user."""
+        """Notes that the bus has refused the agent's user."""
         self._refused.set()
 
     async def revoked(self) -> str:

@@ -22,10 +22,11 @@ LINE_CHARACTERS_MAX = 8_000
 CUT = " [cut here: {} more characters]"
 """End of a line that was longer."""
 LOG_BYTES_MAX = 64 << 20
-"""Most bytes of output that are kept of one start of a worker: of each rank, of stdout and of stderr, so that one who floods
-stdout keeps its errors. A line of a hundred bytes a second fills it in a week; what is kept is in a database that all share."""
+"""Most bytes of output that are kept of one start of a worker: of each rank, of stdout and of stderr, so that a rank that floods
+stdout keeps its errors. A line of a hundred bytes a second fills it in a week; kept lines go into a database that all users
+share."""
 BAR_SECONDS = 1.0
-"""A progress bar that goes on is told once in so long."""
+"""Shortest time between two reports of a progress bar that goes on."""
 LINES_PER_REPORT_MAX = 500
 LINE_SHOWN_MAX = 500
 """Most characters of a matched line in the record."""
@@ -57,8 +58,8 @@ def shortened(line: str) -> str:
 
 
 def kept_reports(reports: list[LogsReport], before: Offsets, after: Offsets) -> list[LogsReport]:
-    """Of the reports of what was printed between these offsets, what is kept: nothing beyond LOG_BYTES_MAX but a line that says
-    so, for each of stdout and stderr."""
+    """Reports to keep, of those about output between these offsets. Of each of stdout and stderr, output beyond LOG_BYTES_MAX is
+    dropped, and one line says so."""
     if max(before) < LOG_BYTES_MAX:
         full: set[str] = set()
     else:
@@ -77,13 +78,13 @@ def kept_reports(reports: list[LogsReport], before: Offsets, after: Offsets) -> 
 
 
 class Bars:
-    """When progress bars of a run were told last, by rank and stream. Kept by whoever reads its output."""
+    """Times at which progress bars of a run were last reported, by rank and stream. Kept by the reader of its output."""
 
     def __init__(self) -> None:
         self._told_us: dict[tuple[int | None, str], int] = {}
 
     def hold(self, output: Output, rank: int | None, before: Offsets, now_us: int) -> Output:
-        """The output without bars that were told less than BAR_SECONDS ago: they are read again, as they are by then."""
+        """The output without bars that were reported less than BAR_SECONDS ago: those are read again later."""
         texts, offsets = [output.stdout, output.stderr], list(output.offsets)
         for index, stream in enumerate(STREAMS):
             if output.bars[index] and now_us - self._told_us.get((rank, stream), 0) < BAR_SECONDS * 1e6:
@@ -96,9 +97,9 @@ class Bars:
 @dataclass(frozen=True)
 class RankOutput:
     reports: list[LogsReport]
-    """All that was printed."""
+    """All output."""
     kept: list[LogsReport]
-    """What of it is kept."""
+    """Part of the output that is kept (`kept_reports`)."""
     offsets: dict[int, Offsets]
     """Offsets to go on from, of the ranks that printed something."""
 

@@ -36,7 +36,7 @@ class ReportTokens:
         self._known |= tokens
 
     def forget_all(self) -> None:
-        """In memory; on disk they are gone."""
+        """Forgets all tokens in memory; those on disk are already deleted."""
         self._known.clear()
 
     def forget(self, allocation_ids: Iterable[str]) -> None:

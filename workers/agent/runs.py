@@ -31,7 +31,7 @@ class Run:
     handle: Handle | None = None
     """Handle of what the runtime has started. None: nothing yet."""
     killed_for: Action | None = None
-    """Directive for which the agent killed the workers. None: it did not."""
+    """Directive for which the agent killed the workers. None if it did not."""
     outcome: WorkersOutcome | None = None
     exit_code: int | None = None
     error: str | None = None
@@ -39,7 +39,7 @@ class Run:
     stderr_offset: int = 0
     """Bytes of the run's output (standard output, standard error) that are in the spool."""
     told: Ending | None = None
-    """How its worker told that it ends. None: nothing was told."""
+    """Ending that its worker announced; None if it announced none."""
     cause: Cause | None = None
 
     @property
@@ -67,12 +67,12 @@ class Runs:
         return [_run(row) for row in rows]
 
     def cluster(self) -> str:
-        """Cluster whose runs these are; empty if none was told yet."""
+        """Cluster whose runs these are; empty if not known yet."""
         row = self._connection.execute("SELECT value FROM meta WHERE key = 'cluster'").fetchone()
         return "" if row is None else cast(str, row[0])
 
     def join(self, cluster: str, *, forget: bool) -> None:
-        """Notes the cluster. `forget`: the runs, which are all done, were another's."""
+        """Notes the cluster. `forget`: removes the runs, which are all done and another cluster's."""
         with transaction(self._connection):
             if forget:
                 self._connection.execute("DELETE FROM runs WHERE phase = 'done'")
@@ -110,7 +110,7 @@ class Runs:
             )
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Notes how the run ends; the first word counts."""
+        """Notes the ending that the worker announces; the first one counts."""
         with transaction(self._connection, power_safe=False):
             self._connection.execute("INSERT OR IGNORE INTO endings VALUES (?, ?, NULL)", (allocation_id, ending))
 

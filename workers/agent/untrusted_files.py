@@ -1,7 +1,7 @@
 """Reads and writes files in directories that users' code can write to.
 
-Such code may replace its own file by a link to somebody else's, or by a pipe that nobody writes to: an agent with more rights
-than its workers would publish the former as the trial's output, and wait for ever at the latter.
+Such code may replace its own file by a link to another user's, or by a pipe without a writer: an agent with more rights than its
+workers would publish the former as the trial's output, and wait for ever at the latter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT_BYTES_MAX = 1 << 20
 
 
 def is_shortage(error: OSError) -> bool:
-    """No descriptor or memory was left to look with: what was looked for may be there all the same."""
+    """True if file descriptors or memory ran out: the file may exist all the same."""
     return error.errno in _SHORTAGES
 
 

@@ -38,9 +38,9 @@ LEAVING_TRIES_MAX = 60
 """Most attempts when leaving: work that is not saved now is trained again. The agent's grace period usually ends it first."""
 PAUSE_SECONDS_MAX = 10.0
 FILES_ALWAYS_REPORTED = 1_000
-"""A report of so many files is small, whatever their names are (at most 4 KiB each); larger ones are measured."""
+"""Most files of a report that is small with any names (at most 4 KiB each); reports with more are measured."""
 WAIT_SAID_SECONDS = 5.0
-"""Wait for the store after which the log gets a line: the store is too slow."""
+"""Wait for the store after which the log says that it is too slow."""
 
 
 class PartMissing(Exception):
@@ -111,7 +111,7 @@ class CheckpointWriter:
     def save_now(
         self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False, keep: Keep = checkpoints.save
     ) -> bool:
-        """Saves, and returns when the checkpoint is stored and reported. False: it was given up, and the user was told why.
+        """Saves, and returns when the checkpoint is stored and reported. False if it was given up, and the user was told why.
         `snapshot` is called again for each attempt that could not write its files."""
         self._urgent.set() if leaving else None
         self.wait()
@@ -212,8 +212,8 @@ class CheckpointWriter:
         return True
 
     def _check_size(self, report: CheckpointReport) -> None:
-        """Raises WillRepeat for a report that no agent takes: the checkpoint would never be recorded, and nobody told. Its files
-        are removed."""
+        """Raises WillRepeat for a report that is too large for the agent: the checkpoint would silently never be recorded. Its
+        files are removed."""
         if len(report.files) <= FILES_ALWAYS_REPORTED or len(report.to_json()) <= REPORT_BYTES_MAX:
             return
         with contextlib.suppress(OSError):

@@ -38,7 +38,7 @@ RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 AGENT_SILENT_SECONDS_MAX = 300.0
 """Silence of the agent after which the worker gives up. An agent restarts in seconds; after this time its node is being
-removed, and the worker's results can reach nobody."""
+removed, and the worker's results can no longer be recorded."""
 AGENT_DENIES_SECONDS_MAX = 30.0
 """Time after which a worker gives up if its agent answers but does not know it. Such an agent is about to kill the worker;
 this is for the case that it does not."""

@@ -1,4 +1,4 @@
-"""What the search asks of a script, and the numbers that a script reports."""
+"""Operations that the search asks of a script, and numbers that a script reports."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ POINTS_SECONDS_MIN = 1.0
 POINTS_MAX = 100
 """Points of training metrics that share a report: at most one report a second, or one per hundred points."""
 ALERT_CHARACTERS_MAX = 4_000
-"""Most characters of an alert: it is a message to people, not a file."""
+"""Most characters of an alert: it is a message to users, not a file."""
 
 
 class Run:
@@ -68,7 +68,8 @@ class Run:
         self.is_closed = False
         self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
         self._begun_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
-        """Position at which this process began. It may be beyond the target: an earlier experiment's trial came so far."""
+        """Position at which this process began. It may be beyond the target, if it is that of a trial of an earlier
+        experiment."""
         self.steps = self._begun_at
         self._repeat_validation = self.checkpoint.resumed_validation is not None
         if self.checkpoint.resumed_validation is not None:
@@ -126,7 +127,7 @@ class Run:
                 self._send_points()
                 box.wait_change(directive)  # the search is deciding
                 continue
-            # A trial of an earlier experiment may be further: nobody is asked for fewer steps than there are.
+            # A trial of an earlier experiment may be further: a script is not asked for fewer steps than it has done.
             steps = max(target, self._begun_at)
             length = max(directive.target_length, self._schedule.length(steps))
             yield Operation(steps, length, self._lengths.unit)
@@ -228,7 +229,7 @@ class Run:
 
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Reports validation metrics at this position, which the search compares. One position counts once: give all of its
-        metrics together, as what a second call gives is dropped, with a sentence in the trial's log."""
+        metrics together; those of a second call are dropped, with a sentence in the trial's log."""
         steps, values = self._reported("report_validation", steps, metrics)
         self._leave_out()
         if not self._validations.is_new(steps, values):
@@ -238,14 +239,14 @@ class Run:
         self._validated(steps, values)
 
     def report_progress(self, steps: int) -> None:
-        """Reports the trial's progress to people. Training metrics do so by themselves."""
+        """Reports the trial's progress to users. Training metrics do so by themselves."""
         steps, _ = self._reported("report_progress", steps, {})
         self._progress_sent_at = self._session.clock.monotonic()
         report = ProgressReport(**self._session.ids, batches=steps, length=self._schedule.length(steps))
         self._session.reports.report("tracker", report)
 
     def alert(self, title: str, text: str = "", level: Level = "info") -> None:
-        """Sends a message to people; it is in the trial's log, in the stream `tenuto`."""
+        """Sends a message to users; it is in the trial's log, in the stream `tenuto`."""
         self._check_process()
         line = f"alert ({level}): {title}" + (f": {text}" if text else "")
         assignment, clock = self._session.assignment, self._session.clock
@@ -259,7 +260,7 @@ class Run:
         )
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """As `notifier.notify`: sends people a notice, through webhooks. Returns False if there were too many."""
+        """Sends users a notice through webhooks, like `notifier.notify`. Returns False if there were too many."""
         return notifier.notify(text, level)
 
     def close(self) -> None:
@@ -271,7 +272,7 @@ class Run:
         self._close()
 
     def _close(self) -> None:
-        """As `close`, for a process that says nothing about the end of its training: it was told to leave, or failed."""
+        """Same as `close`, but does not end the trial: for a process that was told to leave, or that failed."""
         if self.is_closed or os.getpid() != self._session.process_id:
             return
         self.is_closed = True

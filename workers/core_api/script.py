@@ -15,8 +15,8 @@ from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.harness.early_end import ended_report
 
 INIT_SECONDS_USUAL = 60.0
-"""Time after which a script that has not called `tenuto.init()` is told that nothing of it is recorded: libraries and data are
-usually loaded by then. Each further reminder comes after twice as long."""
+"""Time after which a script that has not called `tenuto.init()` is reminded that nothing of it is recorded: libraries and data
+are usually loaded by then. Each further reminder comes after twice as long."""
 REMINDER_SECONDS_MAX = 3600.0
 FILES_MAX = 1_000
 FILE_BYTES_MAX = 1 << 20
@@ -74,7 +74,7 @@ def mentions_tenuto(context_directory: Path) -> bool:
                     if b"tenuto" in text or b"determined" in text:
                         return True
             except OSError:
-                return True  # nobody knows
+                return True  # unknown: assumed to have the word
     return False
 
 

@@ -19,7 +19,7 @@ def ended_report(assignment: Assignment, batches: int, length: int, said: str) -
 
 
 def sentence(batches: int, said: str, validated_at: int | None) -> str:
-    """For the trial's log."""
+    """Sentence for the trial's log. `validated_at`: None if the trial has no validation."""
     why = f" ({said})" if said else ""
     counts = "it has no validation" if validated_at is None else f"its validation at batch {validated_at} counts"
     return f"the training ended by itself at batch {batches}{why}: {counts}, and it is not trained further"

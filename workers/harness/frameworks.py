@@ -19,10 +19,10 @@ GROUP = "tenuto.frameworks"
 FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
 """Variable that tells a warm process the name of its framework; it is not set in runs."""
 NONE = "none"
-"""In its place for a program that is not ours: nothing is imported."""
+"""Value of FRAMEWORK_VARIABLE for a program that is not ours: nothing is imported."""
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
-"""Most bytes read of a model directory: code is smaller, and more need not be known."""
+"""Most bytes read of a file of a model directory: code is smaller, and the rest is not needed."""
 LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
 """Words of a RuntimeError of the libraries below all frameworks (Gloo, NCCL) about a rank that is gone."""
 _COMMON: tuple[str, ...] = ("tenuto.workers.harness.main", "tenuto.workers.launch.supervisor")
@@ -46,7 +46,7 @@ def every() -> Mapping[str, Framework]:
 
 
 def problems() -> tuple[str, ...]:
-    """A sentence about each that cannot."""
+    """A sentence about each framework that cannot be used."""
     return _loaded()[1]
 
 
@@ -84,7 +84,7 @@ def preloaded(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def variables_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values of the variables by which a guess may differ."""
+    """Values of the variables on which a guess depends."""
     return tuple(environment.get(name, "") for framework in every().values() for name in framework.variables)
 
 
@@ -103,7 +103,7 @@ def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[
 
 
 def usual() -> str:
-    """Name of the framework that is assumed where the code announces none."""
+    """Name of the framework that is assumed if the code shows none."""
     return next((name for name, framework in every().items() if framework.usual), NONE)
 
 

@@ -50,7 +50,7 @@ EXIT_CODES: dict[Ending, int] = {
     "followed": EXIT_CODE_FOLLOWED,
     "will_repeat": EXIT_CODE_WILL_REPEAT,
 }
-"""Of other endings EXIT_FAILED."""
+"""Exit codes by ending; other endings have EXIT_FAILED."""
 EXIT_SECONDS_MAX = 30.0
 """Time for threads and exit handlers of the user's code; the slots are wanted by others."""
 
@@ -178,7 +178,7 @@ def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> 
 
 
 def _unsaid(text: str) -> None:
-    """Ignores a line that rank 0 logs."""
+    """Drops a line, because rank 0 logs it."""
 
 
 def _leave_on_sigterm(box: DirectiveBox) -> None:

@@ -17,7 +17,7 @@ import warnings
 from tenuto.workers.harness.frameworks import imported
 
 CALL_SECONDS_MAX = 0.2
-"""Longest call to a socket that nobody listens on: it is refused at once."""
+"""Longest call to a socket without a listener: it is refused at once."""
 
 
 def rehearse(link: socket.socket) -> None:

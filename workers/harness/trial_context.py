@@ -29,7 +29,7 @@ class TrialContext:
         self._asked_per_slot = False
         """True: the batch size of one slot was asked for."""
         self._stop_requested: str | None = None
-        """Reason for which the trial's code asked to end the training. None: it did not."""
+        """Reason for which the trial's code asked to end the training. None if it did not."""
 
     def get_hparam(self, name: str) -> Any:
         """Value of a hyperparameter; `optimizer.momentum` selects from a group. Raises UserError with the existing names."""
@@ -39,7 +39,7 @@ class TrialContext:
                 known = ", ".join(sorted(_names(self._info.hyperparameters))) or "none"
                 raise UserError(f"there is no hyperparameter {name!r}; the experiment has: {known}.")
             value = value[part]
-        return copy.deepcopy(value)  # it is the user's to change: the record, and whoever asks next, keep theirs
+        return copy.deepcopy(value)  # the user may change it: the record, and later callers, keep their own
 
     def get_hparams(self) -> dict[str, Any]:
         return copy.deepcopy(dict(self._info.hyperparameters))
@@ -58,7 +58,7 @@ class TrialContext:
         return self._info.trial_seed
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """Sends people a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
+        """Sends users a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
         6 a minute. Returns True if it is sent, and False if there were too many. Of several ranks, rank 0's count."""
         return notifier.notify(text, level)
 

@@ -156,7 +156,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         return False
 
     def finish(self) -> None:
-        """Called after the training. If it ended before its time, the trial ends with it."""
+        """Called after the training. If the training ended early, the trial ends here."""
         if not self._over and not self._leaving:
             self._end()
             self._advance(self._target)
@@ -177,8 +177,8 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._run.end_training(reason)
 
     def _validate_here(self, steps: int) -> None:
-        """The trial is there already, and this experiment does not know it: it left between the training and the validation, or
-        goes on with a trial of an earlier experiment."""
+        """Validates a trial that has reached this step already, without a validation that this experiment knows: it left between
+        the training and the validation, or goes on with a trial of an earlier experiment."""
         checkpoints = self._run.checkpoint
         latest = checkpoints.latest
         if latest is None or latest.steps != steps:
@@ -228,7 +228,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._note_randomness(control)
 
     def _complete(self, state: TrainerState, control: TrainerControl) -> None:
-        """What the user's callbacks stop here is evaluated and saved."""
+        """Has the model evaluated and saved if the user's callbacks stop the training here."""
         if self._stopped(state, control):
             control.should_evaluate = control.should_evaluate or self._run.validated_at != state.global_step
             control.should_save = control.should_save or self._saved_at != state.global_step

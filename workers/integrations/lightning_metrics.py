@@ -1,4 +1,4 @@
-"""What Lightning's `self.log` has gathered, and keeps in no checkpoint: the metrics of past batches and epochs, on which
+"""State that Lightning's `self.log` has gathered, and keeps in no checkpoint: the metrics of past batches and epochs, on which
 schedulers and callbacks decide, reductions over the epoch under way, and states of torchmetrics' metrics in the module."""
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def state_of(trainer: Trainer, validation_names: set[str]) -> dict[str, Any]:
 
 
 class Carried:
-    """What a checkpoint holds of this, on its way into a resumed Trainer."""
+    """Such state from a checkpoint, on its way into a resumed Trainer."""
 
     def __init__(self, states: list[dict[str, Any]], rank: int, size: int, note: Callable[[str], None]) -> None:
-        """`states`: of all ranks that saved. `note`: called if they were another number."""
+        """`states`: of all ranks that saved. `note`: called if state was lost because their number was not `size`."""
         state = states[min(rank, len(states) - 1)]
         self._validation_names = set(state["validation"])
         self._known: dict[str, dict[str, torch.Tensor]] = state["known"]

@@ -96,7 +96,7 @@ def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[floa
 
 
 def built_over(model: Any) -> list[list[int] | None]:
-    """For each optimizer, indices among the model's weights of those that it was built for. None: it is not built yet."""
+    """Indices among the model's weights that each optimizer was built for. None: it is not built yet."""
     places = {id(variable): place for place, variable in enumerate(variables_of(model)["weights"])}
     found: list[list[int] | None] = []
     for optimizer in optimizers_of(model):

@@ -27,7 +27,7 @@ _SYMBOLS = ("KerasTensor", "SymbolicTensor")
 
 
 class Compiled:
-    """What `model.compile` was given, as it is at present: losses, metrics and schedules, which are no layers."""
+    """Arguments of `model.compile`, in their present state: losses, metrics and schedules, which are no layers."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

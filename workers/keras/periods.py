@@ -1,4 +1,4 @@
-"""What a model or callback waits for so many batches, and what never comes in the length of a trial."""
+"""Warnings about parts of a model, and callbacks, with a period longer than the trial: they would never act."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def untrained(model: Any, trained: int) -> str | None:
 
 
 def _gathered(optimizer: Any) -> int:
-    """Batches of one step. An optimizer that scales losses leaves it to the one inside."""
+    """Batches of one step. An optimizer that scales losses leaves the accumulation to its inner optimizer."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return getattr(inner, _SETTING, None) or 1
 
 
 def _waits_for_epochs(callback: Any) -> bool:
-    """LambdaCallback sets its hooks in the object."""
+    """True if the callback has a hook for the end of an epoch. LambdaCallback sets its hooks in the object."""
     base = keras.callbacks.Callback
     return "on_epoch_end" in vars(callback) or type(callback).on_epoch_end is not base.on_epoch_end

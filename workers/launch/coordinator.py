@@ -29,7 +29,7 @@ class Coordinator:
         """Ranks that have trained to their end."""
         self._values: dict[str, Any] = {}
         self._waiting: dict[str, list[tuple[int, int]]] = {}
-        """By key: (rank, id) of each request that came before the value."""
+        """(rank, id) of each request that came before its value, by key."""
         self._gathered: dict[str, dict[int, Any]] = {}
 
     def receive(self, rank: int, message: Message) -> Sent:

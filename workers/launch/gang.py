@@ -136,8 +136,8 @@ class Gang:
                 self._changed.notify_all()
 
     def _die(self) -> None:
-        """Ends the process: without its supervisor a rank belongs to nobody."""
-        # Only in the rank itself: a forked data-loader worker that inherited the socket must not kill anybody.
+        """Ends the process: without its supervisor a rank belongs to no gang."""
+        # Only in the rank itself: a forked data-loader worker that inherited the socket must not kill itself.
         if os.getpid() == self._process_id:
             os.kill(os.getpid(), signal.SIGKILL)
 

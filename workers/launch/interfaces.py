@@ -1,5 +1,5 @@
-"""The network interface of a supervisor's address. An agent does not know it where its ranks are in a container, whose interfaces
-are its own: one for each of its networks, in an order that nobody promises."""
+"""The network interface of a supervisor's address. An agent does not know it if its ranks are in a container, which has its own
+interfaces: one for each of its networks, in no guaranteed order."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Rank:
     killed: bool = False
     """True: it died by a signal."""
     told: Ending | None = None
-    """How it told that it ends. None: it told nothing."""
+    """Ending that it announced; None if it announced none."""
 
     async def wait(self) -> int:
         """Returns the exit code when the rank has ended."""

@@ -62,7 +62,7 @@ class Supervisor:
         self._code: int | None = None
         """Exit code of this process, once it is known."""
         self.ending: Ending = "failed"
-        """How the ranks here ended, once that is known."""
+        """Ending of the ranks here, once it is known."""
         self._store: Any = None
         self._done = asyncio.Event()
 
@@ -177,7 +177,7 @@ class Supervisor:
                 self._leave(message["code"], message["ending"])
 
     def _link_lost(self, sentence: str, *, silent: bool) -> None:
-        """A link was lost. `silent`: the network is at fault; otherwise the other supervisor has ended, and its agent knows
+        """Notes a lost link. `silent`: the network is at fault; otherwise the other supervisor has ended, and its agent knows
         why."""
         if self._failed is None and self._code is None:
             if silent:
@@ -255,7 +255,7 @@ class Supervisor:
                 self._hung(rank, sentence)
 
     def _hung(self, rank: int, sentence: str) -> None:
-        """A rank hangs. On its own agent this sentence is the first error; elsewhere that agent's report counts."""
+        """Reports a hung rank. On its own agent this sentence is the first error; elsewhere that agent's report counts."""
         if self._failed is None and self._code is None:
             if rank in self._part.ranks:
                 self._fail(sentence, EXIT_CODE_HUNG, "hung")

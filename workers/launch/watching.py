@@ -18,7 +18,7 @@ DEADLINE_STEPS = 20.0
 """Learnt deadline, in multiples of the longest step so far."""
 HUNG_LOOKS = 3
 """Number of checks in a row, each with new numbers of the rank's own, after which it counts as hung: one odd check ends
-nobody."""
+no rank."""
 FIRST_STEPS = 3
 """First steps, which compile, read ahead and warm up: until as many are done, only the configured deadline applies."""
 STRAGGLER_FACTOR = 1.5

@@ -26,10 +26,10 @@ PERIODS = 3
 
 
 class Result(Model):
-    """How a part ended."""
+    """Outcome of a part."""
 
     error: str = ""
-    """Sentence and traceback for the user. Empty: the part went well."""
+    """Sentence and traceback for the user. Empty: the part succeeded."""
 
 
 def rehearse(record: Path, model_directory: Path, period: int, leave_at: int) -> Result:

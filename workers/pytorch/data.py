@@ -203,8 +203,8 @@ def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
 def placed_validation_batches(
     loader: DataLoader[Any], seed: int, shard: Shard | None = None, orders: Orders | None = None
 ) -> Iterator[Placed]:
-    """With `shard`: those of one rank. `orders`: passing the same object each time keeps the order the same, whatever the
-    sampler remembers of earlier passes."""
+    """Batches of the validation data with their places. `shard`: only those of one rank. `orders`: passing the same object each
+    time keeps the order the same, whatever the sampler remembers of earlier passes."""
     if has_own_iteration(loader):
         every = _users_validation_batches(loader, seed, orders)
     elif shard is None or is_stream(loader):

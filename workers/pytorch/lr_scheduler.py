@@ -17,7 +17,7 @@ class LRScheduler:
         STEP_EVERY_EPOCH = "epoch"
         STEP_EVERY_BATCH = "batch"
         STEP_EVERY_OPTIMIZER_STEP = "optimizer step"
-        """After the batches in which its optimizer stepped: the right count if gradients are accumulated."""
+        """The scheduler steps after the batches in which its optimizer stepped: the right count if gradients are accumulated."""
         MANUAL_STEP = "manual"
         """Your code calls `scheduler.step()`; the harness only saves and restores its state."""
 

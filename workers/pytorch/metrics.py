@@ -62,7 +62,7 @@ class TrainingMetrics:
     makes the CPU wait."""
 
     def __init__(self, at: Any = None) -> None:
-        """`at`: the user's `train_batch`."""
+        """User errors name the place of `at`, the user's `train_batch`."""
         self._at = at
         self._values: dict[str, list[Any]] = {}
 
@@ -118,8 +118,8 @@ class EvaluationMetrics:
     """Reduces `evaluate_batch`'s results over the validation set."""
 
     def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer], at: Any = None, reducers_at: Any = None) -> None:
-        """`at`: the user's `evaluate_batch`; `reducers_at`: origin of the reducers. Raises UserError for an object that is no
-        reducer."""
+        """User errors name the place of `at`, the user's `evaluate_batch`, or of `reducers_at`, the origin of the reducers.
+        Raises UserError for an object that is no reducer."""
         for reducer in reducers.values() if isinstance(reducers, Mapping) else (reducers,):
             if not isinstance(reducer, Reducer) and not callable(reducer):
                 raise WillRepeat(

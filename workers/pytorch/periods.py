@@ -1,4 +1,4 @@
-"""What is configured for each so many batches or epochs, and never comes in the length of a trial: said before it trains."""
+"""Warnings, before a trial trains, about settings with a period longer than the trial: they would never act."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def untrained(context: PyTorchTrialContext) -> str | None:
 
 
 def _steps(item: LRScheduler, batches: int, epoch_batches: int | None, gathered: int) -> int | None:
-    """Steps of a scheduler in so many batches. None: not known, or its user's own affair."""
+    """Steps of a scheduler in so many batches. None: not known, or left to its user's code."""
     if item.step_mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
         return batches // item.frequency
     if item.step_mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:

@@ -124,7 +124,7 @@ def save_parts(parts: dict[str, Any], directory: Path) -> None:
 
 
 def load_plain(directory: Path) -> dict[str, Any]:
-    """Parts in which no pickle can hide code, of a checkpoint that somebody else may have written. Raises OSError."""
+    """Parts of a checkpoint in which no pickle can hide code: another user may have written it. Raises OSError."""
     plain: dict[str, Any] = torch.load(directory / STATE_FILE, map_location="cpu", weights_only=True)
     return plain
 

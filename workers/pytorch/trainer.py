@@ -37,7 +37,7 @@ class PyTorchTrainer(Trainer):
     has_batch_rules = True
 
     _started = _ended = False
-    """Whether callbacks were told of the start, and of the end: also of a trainer whose trial could not be made."""
+    """True once callbacks were told of the start, and of the end. Set also for a trainer whose trial could not be made."""
 
     def __init__(self, trial_class: type[PyTorchTrial], info: TrialInfo) -> None:
         """Builds the user's trial. Raises errors of the user's code."""

@@ -90,7 +90,7 @@ class Names:
         self.made: dict[int, Path] = {}
         """Objects made since the beginning, and their slots."""
         self.nowhere: dict[Path, Any] = {}
-        """Those of them for which a fresh process has no place."""
+        """Objects made since the beginning for which a fresh process has no place."""
         self._open: deque[tuple[Path, Node]] = deque()
         self._doubtful: deque[tuple[Path, Any]] = deque()
         self._run()

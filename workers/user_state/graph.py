@@ -45,7 +45,7 @@ class Node:
     """Path at which it was found first."""
     asked: Any = None
     own: Own | None = None
-    """Of an object that saves itself: what else is searched."""
+    """State to search besides its `state_dict`, if the object saves itself; None if there is none."""
     held: int = 1
     """Number of holders."""
     inner: bool = False
@@ -74,7 +74,7 @@ class Rules:
     adapts: Callable[[Any], Any]
     own: Callable[[Any], Own | None]
     searched: Callable[[], Mapping[str, Any]]
-    """Those of `skip`, by the same names, whose own attributes are searched."""
+    """Objects of `skip`, by the same names, whose own attributes are searched."""
 
 
 class Graph:

@@ -25,23 +25,23 @@ from tenuto.workers.agent.end_notices.notice import Look, Notice
 logger = logging.getLogger(__name__)
 
 ADDRESS = "http://169.254.169.254"
-"""Of the metadata service, in both clouds: an address of the machine's own link, which no name has to be looked up for."""
+"""Address of the metadata service in both clouds: it is on the machine's own link, and needs no name lookup."""
 TROUBLE_SECONDS_FIRST = 2.0
 TROUBLE_SECONDS_MAX = 20.0
-"""Pause after failures: short enough that of two minutes' notice most are left."""
+"""Longest pause after failures: short enough that most of a two-minute notice is left."""
 FAILURES_SAID_MIN = 3
-"""Failures in a row before the log has a word of them: single ones are usual while a machine boots."""
+"""Failures in a row before one is logged: single ones are usual while a machine boots."""
 SAY_SECONDS_MIN = 3_600.0
 """Least time between two warnings, whatever happens: a service that fails every other time must not fill the log."""
 LOOKS: dict[str, dict[str, Callable[[MetadataService, Clock], Look]]] = {
     "aws": {"spot": aws.Spot, "maintenance": aws.Maintenance},
     "gcp": {"preempted": gcp.Preempted, "maintenance": gcp.MaintenanceEvent},
 }
-"""What is asked for in each cloud."""
+"""Values that are asked for in each cloud, by their names."""
 
 
 class EndNotices:
-    """Asks until the machine's end is certain, and then no more."""
+    """Asks for notices until the machine's end is certain."""
 
     def __init__(self, settings: Settings, departure: Departure, clock: Clock) -> None:
         """Raises SettingsError."""
@@ -60,7 +60,7 @@ class EndNotices:
             await self._service.close()
 
     async def _watch(self, look: Look) -> None:
-        """One thing that is asked for, at its own pace."""
+        """Asks for one of the values, at its own pace."""
         trouble = Backoff(TROUBLE_SECONDS_FIRST, TROUBLE_SECONDS_MAX)
         while self._departure.leaving != "now":
             try:

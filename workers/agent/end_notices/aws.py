@@ -16,27 +16,27 @@ from tenuto.workers.agent.end_notices.metadata import Answer, MetadataService, N
 from tenuto.workers.agent.end_notices.notice import Notice
 
 PAUSE_SECONDS = 5.0
-"""As Amazon advises for notices of spot instances."""
+"""Pause between two questions, as Amazon advises for notices of spot instances."""
 MAINTENANCE_PAUSE_SECONDS = 60.0
-"""Maintenance is announced days before."""
+"""Pause between two questions about maintenance, which is announced days before."""
 TOKEN_SECONDS = 21_600
 """Longest life of a token."""
 TOKEN_KEPT_SECONDS = 3_600.0
-"""Time after which another one is asked for. One that the service does not take any more is replaced at once."""
+"""Age at which a token is replaced. One that the service no longer accepts is replaced at once."""
 TOKEN_BYTES_MAX = 1_000
 LATEST = "/latest/meta-data"
 ACTIONS = ("terminate", "stop", "hibernate")
 
 
 class Imds:
-    """Questions with a token."""
+    """Client of the metadata service, which sends its token with each question."""
 
     def __init__(self, service: MetadataService, clock: Clock) -> None:
         self._service, self._clock = service, clock
         self._token, self._since = "", 0.0
 
     async def get(self, path: str) -> str | None:
-        """Text of the document. None: there is none, so nothing was announced. Raises NoAnswer."""
+        """Text of the document; None if it does not exist: nothing was announced. Raises NoAnswer."""
         answer = await self._ask(path)
         if answer.status == 401:
             self._token = ""
@@ -130,7 +130,7 @@ def _document(text: str, kind: type) -> Any:
 
 
 def _time_us(text: Any) -> int | None:
-    """Time in either form that EC2 uses, in microseconds since 1970. None: it is no time."""
+    """Time in either form that EC2 uses, in microseconds since 1970. None if the text is no time."""
     if not isinstance(text, str) or len(text) > 100:
         return None
     for read in (datetime.fromisoformat, parsedate_to_datetime):

@@ -14,7 +14,7 @@ FLAVOR = "Metadata-Flavor"
 WAITS_SECONDS = 60.0
 """Time after which the server answers without a change."""
 PAUSE_SECONDS = 1.0
-"""Between an answer and the next question: a server that does not wait must not be asked in a loop."""
+"""Pause between an answer and the next question: a server that does not wait must not be asked in a loop."""
 PREEMPTED_SECONDS = 30.0
 """Time that a preempted instance has after the notice before it is cut off, as Google documents it."""
 ETAG_CHARACTERS_MAX = 100

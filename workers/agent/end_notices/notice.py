@@ -1,4 +1,4 @@
-"""What the provider of a machine says of its end, and who asks for it."""
+"""Notice of a provider that a machine ends, and the protocol of classes that ask for it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tenuto.schemas.events.agent import Leaving
 
 @dataclass(frozen=True)
 class Notice:
-    """One that was read."""
+    """A notice that was read."""
 
     step: Leaving
-    """Step that it means at once. Empty: the end is known, and the steps follow when it comes near."""
+    """Step to take at once. Empty: the end is known, and the steps follow when it comes near."""
     ends_at_us: int | None
-    """None: the provider names no time."""
+    """Time of the end; None if the provider names none."""
     words: str
-    """For the log: the provider's own terms."""
+    """The provider's own terms, for the log."""
 
 
 class Look(Protocol):
-    """Something that is asked for again and again."""
+    """One kind of notice, asked for repeatedly."""
 
     pause_seconds: float
-    """Between an answer and the next question."""
+    """Pause between an answer and the next question."""
 
     async def ask(self) -> Notice | None:
-        """The notice that there is now. Raises NoAnswer."""
+        """Present notice; None if there is none. Raises NoAnswer."""
         ...

@@ -51,7 +51,7 @@ class Chunk:
     offset: int
     """Offset to go on from, in bytes."""
     bar: bool = False
-    """It is a progress bar that goes on: lines that were overwritten (carriage returns), and none that ended."""
+    """True for a progress bar that goes on: lines that were overwritten (carriage returns), and none that ended."""
 
 
 def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> Chunk:

@@ -1,4 +1,4 @@
-"""What a runtime is made from, as every plug-in of the group `tenuto.runtimes` is given it."""
+"""Arguments from which each plug-in of the group `tenuto.runtimes` makes its runtime."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.node import Node
 
 GROUP = "tenuto.runtimes"
-"""Of entry points. A plug-in is called with an Opening, and returns its Runtime; None: the agent's settings do not ask for it. It
-raises RuntimeUnavailable."""
+"""Group of entry points. A plug-in is called with an Opening and returns its Runtime; None if the agent's settings do not ask for
+it. It raises RuntimeUnavailable."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class ShortDirectory:
             make_private(self.path, open_for_passing=open_for_passing)
             held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                with contextlib.suppress(OSError):  # no locks on this file system: nobody removes it, either
+                with contextlib.suppress(OSError):  # no locks on this file system: no agent removes it, either
                     fcntl.flock(held, fcntl.LOCK_SH)
                 if not os.path.samestat(os.fstat(held), self.path.lstat()):
                     raise FileNotFoundError
@@ -102,8 +102,8 @@ def sweep_short_directories() -> None:
 
 
 def _is_left(path: Path) -> bool:
-    """True if nobody uses a short directory that no agent holds: no worker carries the mark of its agent. Those of another
-    namespace of processes cannot be seen from here."""
+    """True if no worker uses a short directory that no agent holds: none carries the mark of its agent. False if the directory is
+    of another namespace of processes, whose workers cannot be seen from here."""
     try:
         directory, namespace = (path / _NOTE).read_text().splitlines()
     except (OSError, ValueError):  # of an earlier version, or of containers
@@ -112,7 +112,7 @@ def _is_left(path: Path) -> bool:
 
 
 def _namespace() -> str:
-    """Namespace of processes. Empty where the system has none: then nobody's workers are known to have ended."""
+    """Namespace of processes; empty if the system has none: then no agent's workers are known to have ended."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""
@@ -145,7 +145,7 @@ def make_private(path: Path, *, open_for_passing: bool = False) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """True if the path is a directory, no link, and nobody else can write to it."""
+    """True if the path is a directory, no link, and no other user can write to it."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What runtimes have in common whose workers write their output into files of the run's own directory."""
+"""Common part of runtimes whose workers write their output into files of the run's own directory."""
 
 from __future__ import annotations
 

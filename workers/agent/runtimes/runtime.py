@@ -11,7 +11,7 @@ behind.
 - **Output and exit can be read until `clean`**, also of a worker that ended while no agent was running.
 - **A worker starts in its model directory**, and finds directories of the node under the same paths: that one, its checkpoints,
 directories of stores.
-- **Files written by workers are never trusted**: reading them is bounded, and follows no link to somebody else's file.
+- **Files written by workers are never trusted**: reading them is bounded, and follows no link to another user's file.
 
 All calls raise OSError for failures that may pass.
 """
@@ -63,7 +63,7 @@ class Work:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Environment variables of the worker whose values must not stay on disk or be printed."""
     registry_auth: str = field(default="", repr=False)
-    """Value of the secret with the user's credentials for the registry of the image; empty: none. It is kept nowhere."""
+    """Value of the secret with the user's credentials for the registry of the image; empty: none. It is never stored."""
 
     @property
     def allocation_id(self) -> str:
@@ -79,7 +79,7 @@ class Output:
     offsets: Offsets
     """Offsets to go on from; unchanged if there was no output."""
     bars: tuple[bool, bool] = (False, False)
-    """Whether that of stdout, of stderr is a progress bar that goes on, and no whole line."""
+    """True for stdout, for stderr: its output is a progress bar that goes on, and no whole line."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Exit:
     """Exit code of a worker that ended by itself although others of its run were killed for memory."""
 
     def for_memory(self, said: str) -> Exit:
-        """The same end of a run of which processes were killed for memory. Whether the run failed, its ending decides."""
+        """The same end of a run of which processes were killed for memory. Its ending decides if the run failed."""
         own = None if self.killed else self.code
         return Exit(SIGNAL_EXIT_BASE + signal.SIGKILL, said, out_of_memory=True, own_code=own)
 
@@ -128,11 +128,11 @@ class Endpoint(Protocol):
         ...
 
     def opened(self) -> None:
-        """The agent listens now: opens the address to its workers, and to nobody else. Raises OSError."""
+        """Opens the address to the agent's workers, and to no other process. Called once the agent listens. Raises OSError."""
         ...
 
     def closed(self) -> None:
-        """The agent listens no more. Raises OSError."""
+        """Closes the address. Called when the agent has stopped listening. Raises OSError."""
         ...
 
 
@@ -160,7 +160,7 @@ class Runtime(Protocol):
 
     @property
     def unlimited(self) -> str:
-        """Why runs are without some of the limits that the operator set; empty: they have them, or none are set."""
+        """Reason why runs lack some of the limits that the operator set; empty if they have all, or none are set."""
         ...
 
     @property
@@ -215,7 +215,7 @@ class Runtime(Protocol):
         ...
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Hears how the run's worker tells that it ends, before it does."""
+        """Notes the ending that the run's worker announces before it ends."""
         ...
 
     async def abandon(self, handle: Handle) -> None:

@@ -1,4 +1,4 @@
-"""An agent with several runtimes: each run is its own that takes it, such as containers those that name an image."""
+"""An agent with several runtimes: each run belongs to the first that takes it; containers take runs that name an image."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class SeveralEndpoints:
 
 class SeveralRuntimes:
     def __init__(self, *runtimes: Runtime) -> None:
-        """In the order in which they are asked. The first has what none of them has, and refuses what none of them takes."""
+        """`runtimes`: in the order in which they are asked. The first stands for runs that none has, and refuses work that none
+        takes."""
         self.all = runtimes
         self._endpoint = SeveralEndpoints(*(runtime.endpoint for runtime in runtimes))
 

@@ -12,7 +12,7 @@ from tenuto.workers.determined.distributed import DistributedContext
 
 
 class PreemptMode(enum.Enum):
-    """Who asks whether to leave. Tenuto tells every rank, whatever is given."""
+    """Determined's choice of ranks that ask for preemption. Tenuto tells every rank, whatever is given."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"

@@ -15,7 +15,7 @@ from tenuto.workers.errors import UserError
 
 
 class DownloadMode(enum.Enum):
-    """Which ranks have the files. Every rank has them here, whatever is given."""
+    """Determined's choice of ranks that download the files. Here every rank has them, whatever is given."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
     NoSharedDownload = "NO_SHARED_DOWNLOAD"

@@ -20,7 +20,7 @@ class Unit(enum.Enum):
 
 
 class SearcherMode(enum.Enum):
-    """Which ranks may ask. Tenuto answers every rank, whatever is given."""
+    """Determined's choice of ranks that may ask the searcher. Tenuto answers every rank, whatever is given."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"

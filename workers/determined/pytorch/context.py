@@ -26,7 +26,7 @@ class PyTorchExperimentalContext:
         self._context = context
 
     def use_amp(self) -> None:
-        """As `optimizations.mixed_precision: fp16`: losses are scaled, and steps run under torch.autocast."""
+        """Same as `optimizations.mixed_precision: fp16`: losses are scaled, and steps run under torch.autocast."""
         self._context._use_amp()
 
     def disable_dataset_reproducibility_checks(self) -> None:

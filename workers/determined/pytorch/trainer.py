@@ -25,7 +25,7 @@ class DeterminedTrainer(PyTorchTrainer):
     _all: AllCallbacks
 
     def __init__(self, trial_class: type[PyTorchTrial] | None, info: TrialInfo, hparams: Mapping[str, Any] | None = None) -> None:
-        """Without a class only the context is made, with which a script makes its trial for `adopt`."""
+        """`trial_class`: None to make only the context, with which a script makes its trial for `adopt`."""
         self._info, self._hparams = info, hparams
         self._begun = self._over = False
         self._batch_results: list[dict[str, Any]] | None = None

@@ -26,7 +26,7 @@ class TrainUnit:
 
 
 NEVER = 2**62
-"""From here on a length means "never": code gives sys.maxsize."""
+"""Least length that means "never": users' code gives sys.maxsize."""
 
 
 @dataclass(frozen=True)

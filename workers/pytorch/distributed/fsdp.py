@@ -57,7 +57,7 @@ def _is_root_of_part(module: nn.Module) -> bool:
 
 
 def _refuse_copy(module: nn.Module, memo: Any) -> NoReturn:
-    """In place of torch's `__deepcopy__` of divided models, which only says that there is none."""
+    """Replaces torch's `__deepcopy__` of divided models, which only says that there is none. Raises WillRepeat."""
     name = type(module).__name__.removeprefix("FSDP")
     raise WillRepeat(
         f"copy.deepcopy of a {name} whose parameters are divided among the ranks (distributed.strategy: fsdp): a copy has no "

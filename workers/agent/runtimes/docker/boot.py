@@ -3,7 +3,7 @@ be too old for anything else. So its syntax is that of Python 3.5.
 
 It waits for one line from the agent, with the environment of the worker: neither a token nor a secret is in the container's
 description, which lies on the daemon's disk. If the agent dies before, the line never comes, and nothing of the user's runs.
-Then it starts the worker, collects processes that nobody waits for, and writes the worker's exit code to a file, so that the
+Then it starts the worker, collects orphaned processes, and writes the worker's exit code to a file, so that the
 code is known even if no agent was running. With its end the kernel ends all others in the container.
 
 With the argument `warm` it has no run yet: it starts the process that has the framework imported and forks the workers of runs
@@ -27,7 +27,7 @@ EXITED, KILLED, REFUSED = "exited", "killed", "refused"
 """tenuto.workers.endings."""
 HOME = "/tenuto"
 WARM_SOCKET = "/tenuto-warm/agent.sock"
-"""Socket at which the agent waits for a warm container, and for nobody else."""
+"""Socket at which the agent waits for a warm container, and for nothing else."""
 ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
 """tenuto.workers.harness.zygote.ALIVE_VARIABLE."""
 SIGNAL_EXIT_BASE = 128
@@ -91,7 +91,7 @@ def warm() -> int:
     os.close(writing)
     channel.close()
     pass_on()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects those that nobody waits for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects orphaned processes
     os.read(reading, 1)
     return 0
 
@@ -148,7 +148,7 @@ def begin(job: Any, failed: int) -> None:
 
 
 def unusable(job: Any) -> "str | None":
-    """Why the image cannot run our harness; None if it can."""
+    """Reason why the image cannot run our harness; None if it can."""
     version = "%d.%d" % sys.version_info[:2]
     if sys.version_info < PYTHON_MIN or sys.implementation.name != "cpython":
         return (

@@ -15,11 +15,11 @@ _NAMES_OF_HUB = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io
 FORMS = '{"username": "...", "password": "..."}, or what `docker login` writes into a config.json'
 
 Credentials = Mapping[str, str]
-"""As Docker's interface has them: username and password, or identitytoken."""
+"""Credentials in the form of Docker's API: username and password, or identitytoken."""
 
 
 class BadCredentials(ValueError):
-    """They cannot be used; `str(error)` says why, and has nothing of their content."""
+    """Unusable credentials; `str(error)` says why, and contains no part of them."""
 
 
 def registry_of(image: str) -> str:
@@ -75,7 +75,7 @@ def _host(address: str) -> str:
 
 
 def without(text: str, credentials: Credentials | None) -> str:
-    """A registry's words without the password, should it quote it."""
+    """A registry's message with the password removed, should it quote it."""
     for name in ("password", "identitytoken"):
         if value := (credentials or {}).get(name):
             text = text.replace(value, "[password]")

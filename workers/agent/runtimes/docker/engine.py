@@ -42,7 +42,7 @@ ALIVE = frozenset({"created", "running", "paused", "restarting", "removing"})
 
 class Engine:
     def __init__(self, url: str, directory: str) -> None:
-        """`directory`: of the agent, by which its containers are known."""
+        """`directory`: the agent's, which marks its containers."""
         self._url, self._directory = url, directory
         self._connected: Any = None
         self._presence: Presence | None = None
@@ -51,7 +51,7 @@ class Engine:
         self._closing = threading.Event()
         self._watching: Any = None
         self.changed = Changed()
-        """Signal that a container ended, or that the daemon was away for a while."""
+        """Signal that a container ended, or that the daemon answers again after an interruption."""
 
     @property
     def _client(self) -> Any:
@@ -62,7 +62,7 @@ class Engine:
 
     @property
     def away(self) -> str:
-        """Sentence that the daemon does not answer; empty while it does."""
+        """Sentence that says that the daemon does not answer; empty while it does."""
         return self._presence.away if self._presence is not None else ""
 
     def keep_tidy(self, tidy: Callable[[], Awaitable[None]]) -> None:
@@ -71,7 +71,8 @@ class Engine:
         self._presence.begin(tidy)
 
     async def open(self, *, required: bool = True) -> None:
-        """Connects to the daemon. Raises RuntimeUnavailable. Not `required`: the daemon may be away, and come later."""
+        """Connects to the daemon. Raises RuntimeUnavailable. `required`: False if the daemon may be unreachable now, and start
+        later."""
         try:
             _docker()
         except NotInstalled as error:
@@ -160,9 +161,9 @@ class Engine:
     async def pull(
         self, name: str, credentials: Mapping[str, str] | None = None, wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Asks the registry for an image. `credentials`: for the registry; the daemon does not keep them. None: none, also where
-        the agent's account has a config.json of Docker's. `wanted`: False once nobody waits for it. Raises OSError, with the
-        daemon's own words."""
+        """Pulls an image from its registry. `credentials`: for the registry; the daemon does not keep them. None: none, even if
+        the agent's account has a config.json of Docker's. `wanted`: returns False once no run waits for the image. Raises
+        OSError, with the daemon's own words."""
 
         def pull() -> None:
             docker = _docker()
@@ -205,12 +206,12 @@ class Engine:
         await self._run(self._client.start, container)
 
     async def share_processors(self, container: str, shares: int) -> None:
-        """Changes the part of the processors that a container gets where others want them, too. Raises OSError."""
+        """Changes the share of the processors that a container gets while others compete for them. Raises OSError."""
         await self._run(self._client.update_container, container, cpu_shares=shares)
 
     async def state(self, container: str, *, patient: bool = False) -> Mapping[str, Any] | None:
         """State of a container, with its MemoryLimit in bytes (0: none); None if there is none. `patient`: waits for a daemon
-        that is away. Raises OSError."""
+        that does not answer. Raises OSError."""
         errors, presence = _docker().errors, self._presence
         assert presence is not None
         while True:
@@ -247,7 +248,7 @@ class Engine:
         return next(filter(None, addresses), "")
 
     async def said(self, container: str) -> str:
-        """What its first process printed. Raises OSError."""
+        """Last lines that its first process printed. Raises OSError."""
         printed: bytes = await self._run(self._client.logs, container, tail=20)
         return printed.decode(errors="replace").strip()
 
@@ -258,7 +259,7 @@ class Engine:
         return found
 
     async def has_containers(self) -> bool:
-        """True, too, if the daemon does not answer."""
+        """True if the agent has containers, or if the daemon does not answer."""
         try:
             return self._connected is None or bool(self.away) or bool(await self.containers())
         except OSError:

@@ -17,7 +17,7 @@ from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable
 logger = logging.getLogger(__name__)
 
 PULLS_MAX = 3
-"""Most tries of one start to pull an image: a registry that is away for longer ends the trial with its words."""
+"""Most tries of one start to pull an image: if a registry is unreachable for longer, the trial ends with its error."""
 PULL_AGAIN_SECONDS = 2.0
 """Pause after the first try; each later one is twice as long."""
 _FINAL = (
@@ -36,17 +36,17 @@ _FINAL = (
 @dataclass(frozen=True)
 class Image:
     name: str
-    """Name as the configuration has it."""
+    """Name in the configuration."""
     image_id: str
-    """Digest of the image's own description: what exactly is started, even if the name means another image by then."""
+    """Digest of the image's own description: exactly this image is started, even if the name has moved to another by then."""
     resolved: str
-    """For the record: the name with the digest that the registry knows it by, or with the image's own where it never was in a
+    """Name for the record: with the digest that the registry knows it by, or with the image's own if it was never in a
     registry."""
 
 
 @dataclass(frozen=True)
 class _Asker:
-    """Who asks a registry for an image."""
+    """User and credentials with which a registry is asked for an image."""
 
     user: str = ""
     """User whose secret has the credentials; empty: they are the operator's, or there are none."""
@@ -62,7 +62,7 @@ class _Pulling:
         self.runs = 0
         """Number of runs that wait for it."""
         self.task = asyncio.create_task(pull(self), name=name)
-        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # perhaps nobody is there to hear of it
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # perhaps no run waits
 
 
 class Images:
@@ -141,7 +141,7 @@ class Images:
         return str(found["Id"]) if found is not None else None
 
     async def _settle(self) -> None:
-        """What pulls brought whose agent died is for nobody, until the registry says so."""
+        """Hides images of pulls whose agent died in the middle from all users, until the registry allows them."""
         async with self._settling:
             if self._settled:
                 return
@@ -165,7 +165,7 @@ class Images:
                 del self._pulling[key]  # it is given up, and the next run begins anew
 
     async def _brought(self, name: str, asker: _Asker, pulling: _Pulling) -> None:
-        """Pulls the image, and notes for whom."""
+        """Pulls the image, and notes the user whose credentials brought it."""
         registry = registry_of(name)
         if not asker.user:
             await self._try_pull(name, asker.credentials, pulling)

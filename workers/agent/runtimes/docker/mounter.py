@@ -20,7 +20,7 @@ MOUNT_SECONDS_MAX = 10.0
 
 
 def lack() -> str:
-    """Why this process cannot do it; empty if it can, as far as one sees without trying."""
+    """Reason why this process cannot mount; empty if it can, as far as can be told without trying."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return "this is not Linux"
     if os.geteuid() != 0:

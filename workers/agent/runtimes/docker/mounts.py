@@ -23,22 +23,22 @@ class Bind:
     writable: bool = False
 
     def described(self) -> dict[str, object]:
-        """As Docker's interface has it. Such a mount makes no directory on the node, other than the older binds."""
+        """Description of the mount for Docker's API. Unlike the older binds, such a mount creates no directory on the node."""
         return {"Type": "bind", "Source": self.source, "Target": self.target, "ReadOnly": not self.writable}
 
 
 FROM_POOL = "pool"
-"""Entry of TENUTO_DOCKER_MOUNTS by which an operator leaves it to the pool what may be mounted on the agent's node."""
+"""Entry of TENUTO_DOCKER_MOUNTS with which an operator lets the pool decide what may be mounted on the agent's node."""
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What somebody allows, with links resolved."""
+    """Paths that an operator or a pool allows to mount, with links resolved."""
 
     readable: frozenset[Path]
-    """Also what is below these may be mounted, read-only."""
+    """Paths that may be mounted read-only, as may all paths below them."""
     writable: frozenset[Path]
-    """Only these themselves: whoever writes into one could replace something in it by a link to anywhere else."""
+    """Paths that may be mounted writable, but no path below them: a writer could replace that by a link to anywhere else."""
     from_pool: bool = False
     """True: whatever the pool allows is allowed, too."""
 
@@ -77,7 +77,7 @@ def read_allowed(text: str) -> Allowed:
 
 
 def of_pool(mounts: Sequence[AllowedMount]) -> Allowed:
-    """What a pool allows, on this node."""
+    """Paths that a pool allows to mount, resolved on this node."""
     paths = [(Path(mount.path).resolve(), mount.writable) for mount in mounts]
     return Allowed(frozenset(path for path, rw in paths if not rw), frozenset(path for path, rw in paths if rw))
 
@@ -85,8 +85,8 @@ def of_pool(mounts: Sequence[AllowedMount]) -> Allowed:
 def user_binds(
     asked: Sequence[Mount], allowed: Allowed, own: Iterable[Bind], pool: Sequence[AllowedMount] | None = None
 ) -> list[Bind]:
-    """The mounts of a configuration. `own`: those of the run, which none may hide. `pool`: what the agent's pool allows; None: it
-    says nothing. Raises EnvironmentUnusable."""
+    """The mounts of a configuration. `own`: those of the run, which none may hide. `pool`: mounts that the agent's pool allows;
+    None: it says nothing. Raises EnvironmentUnusable."""
     reserved = [*KEPT_BACK, *(bind.target for bind in own)]
     by_pool = of_pool(pool) if pool is not None else None
     return [_bind(mount, allowed, by_pool, reserved) for mount in asked]
@@ -99,7 +99,7 @@ def _bind(mount: Mount, allowed: Allowed, by_pool: Allowed | None, reserved: Col
         raise EnvironmentUnusable(f"{what} for {target} in the container, which Tenuto needs itself: give it another target.")
     source = Path(mount.source).resolve()
     how = "to write to " if mount.writable else ""
-    # The operator's word first: whoever controls the services alone gets nothing that it does not allow.
+    # The operator's word first: control of the services alone gives nothing that it does not allow.
     if not (allowed.from_pool and by_pool is not None) and not allowed.permits(source, writable=mount.writable):
         offer = f"{allowed.told()}, and what its pool allows, which says nothing" if allowed.from_pool else allowed.told()
         raise EnvironmentUnusable(f"{what}, which this agent's operator does not allow {how}(TENUTO_DOCKER_MOUNTS): {offer}.")

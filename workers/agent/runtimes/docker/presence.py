@@ -1,5 +1,5 @@
-"""Whether the Docker daemon answers. While it does not, its containers go on (a daemon that was killed ends them only at its next
-start, if at all), and nothing can be said of them: no start is tried, no end is believed."""
+"""Reachability of the Docker daemon. While it does not answer, its containers go on (a killed daemon ends them only at its next
+start, if at all), and their state is unknown: no start is tried, no end is believed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.workers.agent.change_signal import Changed
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 2.0
-"""Pause between questions: about as long as a look at a container that says nothing."""
+"""Pause between questions: about as long as the pause between looks at a container."""
 PING_SECONDS_MAX = 5.0
 """Longest wait for an answer. A daemon under load answers this question, which needs no lock of its, within milliseconds."""
 TIDY_SECONDS = 60.0
@@ -25,7 +25,7 @@ class DaemonAway(OSError):
 
 
 class Presence:
-    """Asks the daemon, in a thread of its own, whether it is there."""
+    """Checks regularly, in a thread of its own, that the daemon answers."""
 
     def __init__(self, url: str, ping: Callable[[], object], *, here: bool) -> None:
         """`ping`: asks; raises OSError. `here`: the daemon has just answered."""

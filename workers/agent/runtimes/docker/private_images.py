@@ -1,9 +1,9 @@
 """Notes of images that came to the node by a user's credentials: others do not get them from there without asking the registry.
 
-The daemon gives each image that it has to whoever names it. So an agent notes, by the image's own digest, which registry it came
-from, and whose credentials that has accepted for it. Another registry's word does not count: a daemon takes from it nothing but
-the digest of an image that it has already. A pull is noted before it begins: an agent that dies in the middle must not take what
-is there then for an image that the operator has loaded."""
+The daemon gives each image that it has to any caller that names it. So an agent notes, by the image's own digest, its registry,
+and the users whose credentials that registry has accepted for it. Another registry's answer does not count: for an image that the
+daemon has already, it takes nothing but the digest from it. A pull is noted before it begins: after an agent died in the middle,
+the image must not pass for one that the operator has loaded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tenuto.kernel.private_files import write_private
 
 
 class Pull(NamedTuple):
-    """A pull with a user's credentials that has begun, and of which it is not known what it brought."""
+    """A pull with a user's credentials that has begun, and whose result is not known yet."""
 
     name: str
     registry: str
     open_image: str
-    """Image that the name meant before, if everybody might use it; empty: none."""
+    """Image that the name meant before the pull, if all users might use it; empty: none."""
 
 
 class PrivateImages:
@@ -54,8 +54,8 @@ class PrivateImages:
         self._store(self._noted, (*self._pulling, pull))
 
     def end(self, pull: Pull, image_id: str | None = None, user: str = "") -> None:
-        """The pull has brought this image by the user's credentials. None: nothing, or one that everybody may use. No user: an
-        image of which it is not known who may."""
+        """Notes that the pull has brought this image by the user's credentials. No image: the pull brought none, or one that all
+        users may use. No user: the users who may use the image are not known."""
         self._load()
         noted = dict(self._noted)
         if image_id is not None:
@@ -68,7 +68,7 @@ class PrivateImages:
         self._store(noted, tuple(pulling))
 
     def give_to_all(self, image_id: str, registry: str) -> None:
-        """The registry gives the image to everybody, or to everybody whom the operator lets run trials here."""
+        """Removes the note: the registry gives the image to all users, or to all whom the operator lets run trials here."""
         self._load()
         if image_id in self._noted and self._noted[image_id]["registry"] == registry:
             self._store({key: value for key, value in self._noted.items() if key != image_id}, self._pulling)

@@ -143,7 +143,7 @@ class DockerRuntime(RunDirectories):
         self._engine.keep_tidy(self._tidy)
 
     async def warm_up(self) -> None:
-        """Nothing: which images will be wanted is not known."""
+        """Does nothing: the images that runs will need are not known."""
 
     async def close(self) -> None:
         while self._waiting:
@@ -154,7 +154,7 @@ class DockerRuntime(RunDirectories):
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
         found: dict[str, list[Handle]] = {}
-        # Where the daemon is away, `_tidy` removes later those that no run has.
+        # While the daemon does not answer, none is found; `_tidy` later removes those without a run.
         for item in () if self._engine.away else await self._engine.containers():
             allocation_id = self._holder(item)
             if item["State"] in ALIVE and allocation_id is not None:
@@ -197,7 +197,8 @@ class DockerRuntime(RunDirectories):
         await asyncio.to_thread(self.warm.containers.sweep, kept)
 
     async def _removed(self, item: Mapping[str, Any]) -> bool:
-        """False: the daemon could not. `_tidy` tries again; neither the other containers nor the agent wait for this one."""
+        """Removes a container. False if the daemon could not: `_tidy` tries again; neither the other containers nor the agent
+        wait for this one."""
         try:
             await self.warm.containers.remove(item)
         except OSError as error:
@@ -226,7 +227,7 @@ class DockerRuntime(RunDirectories):
         if read_only(self._facts, work):  # after the others were judged: what users mount may be below it
             own.append(Bind(str(directory / "root-tmp"), "/tmp", writable=True))
         if self._account is not None:
-            # The run's own last: until then nobody else can put anything into it.
+            # The run's own last: until then no other process can put anything into it.
             for path in (below / "home", below, directory / "root-tmp", directory):
                 self._account.own(path, 0o700)
         self._prepared[work.allocation_id] = image, own, fixed
@@ -240,7 +241,7 @@ class DockerRuntime(RunDirectories):
         container = await self._engine.create(f"{names_begin(self._node.directory)}-{work.allocation_id}", description)
         opened: Any = None
         try:
-            # Before its start, so that nobody else can be the one who gives it its line.
+            # Before its start, so that no other process can give it its line.
             opened = await self._engine.attach(container)
             await self._engine.start(container)
             facts = await facts_on_network(self._facts, self._engine, container, work.assignment)
@@ -312,7 +313,7 @@ class DockerRuntime(RunDirectories):
             if in_order or self.warm.holder(name) != allocation_id:
                 return await asyncio.to_thread(read_exit, self.files(allocation_id))
             if in_order is False:
-                with contextlib.suppress(OSError):  # a daemon that is away; without agent and run, the container ends by itself
+                with contextlib.suppress(OSError):  # unreachable daemon; without agent and run, the container ends by itself
                     await self._engine.kill(container)
         while True:
             changed = self._engine.changed.next()

@@ -25,7 +25,7 @@ class Ulimit:
     hard: int
 
     def described(self) -> dict[str, object]:
-        """As Docker's interface has it."""
+        """Description of the limit for Docker's API."""
         return {"Name": self.name, "Soft": self.soft, "Hard": self.hard}
 
 

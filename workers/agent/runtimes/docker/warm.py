@@ -38,7 +38,7 @@ FREE_FRACTION_TO_MAKE, FREE_FRACTION_TO_KEEP = 0.2, 0.1
 AGAIN_SECONDS = 300.0
 """Pause after a failure that may pass: it costs the node a few seconds of a processor, and runs are only slower without."""
 FAILED_MAX = 64
-"""Most recipes of which is remembered that they do not work."""
+"""Most failed recipes that are remembered."""
 
 
 class WarmContainers:
@@ -80,7 +80,7 @@ class WarmContainers:
     # What runs ask for.
 
     def take(self, recipe: Recipe, experiment: int) -> WarmContainer | None:
-        """A container for a run, which is busy from now on: one of its experiment, or one in which no run was yet."""
+        """A container for a run, busy from now on: one of its experiment, or one that had no run yet."""
         for wanted in (experiment, None):
             for container in reversed(self._idle):
                 if container.experiment == wanted and container.recipe.key == recipe.key:
@@ -95,7 +95,7 @@ class WarmContainers:
         return None
 
     def give_back(self, container: WarmContainer) -> None:
-        """After a run that ended in order and whose directories were taken away."""
+        """Takes back the container of a run that ended in order and whose directories were removed from it."""
         self._busy.discard(container)
         if container.doomed or not self.on:
             self.drop(container)
@@ -117,7 +117,7 @@ class WarmContainers:
         self._later(self._remove())
 
     def forget(self, container: WarmContainer) -> None:
-        """Lets a container go that goes with its run."""
+        """Forgets a container that ends with its run."""
         self._busy.discard(container)
         container.doomed = True
         container.let_go()
@@ -149,7 +149,7 @@ class WarmContainers:
         await self.make(recipe)
 
     async def make(self, recipe: Recipe) -> None:
-        """Makes one now. Errors are logged only: runs start cold."""
+        """Makes a container now. Errors are only logged: runs then start cold."""
         async with self._one_at_a_time:
             if not self.on or _available() < FREE_FRACTION_TO_MAKE:
                 return

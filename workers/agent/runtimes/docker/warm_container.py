@@ -35,7 +35,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class NotReady(Exception):
-    """Its process did not get as far as to fork workers. It would not another time, either."""
+    """A container whose process cannot fork workers. Another one of the same recipe would fail, too."""
 
 
 class NoRight(Exception):
@@ -44,14 +44,14 @@ class NoRight(Exception):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a warm container is made of: all that runs which it may hold must have in common."""
+    """Description of a warm container: everything that its runs must have in common."""
 
     description: Mapping[str, Any]
-    """For Docker, without the mounts that only this container has."""
+    """Description for Docker, without the mounts that only this container has."""
     places: tuple[str, ...]
     """Directories of the container in which those of runs are mounted."""
     line: bytes
-    """What its first process is told."""
+    """Line that its first process reads from the agent."""
     image: str
 
     @property
@@ -68,7 +68,7 @@ class WarmContainer:
         self.experiment: int | None = None
         """Experiment of the runs that were in it; None: there was none."""
         self.doomed = False
-        """True: it ends with its present run."""
+        """True: the container ends with its present run."""
         self.oom_seen = False
         """True: the kernel killed a process of an earlier run, which nevertheless went on to its end."""
         self.used_at = time.monotonic()
@@ -173,7 +173,7 @@ async def _first_process(engine: Engine, container: str, channel: socket.socket)
 
 
 async def remove(engine: Engine, files: WarmFiles, container: str) -> bool:
-    """Removes a warm container and its files. False: the daemon did not, and it has to be tried again."""
+    """Removes a warm container and its files. False if the daemon failed, and the caller must try again."""
     try:
         await engine.remove(container)
     except OSError:
@@ -184,5 +184,6 @@ async def remove(engine: Engine, files: WarmFiles, container: str) -> bool:
 
 
 def file_of(directory: Path, name: str) -> WarmFiles:
-    """Files of the warm container of this name, which a label gives: never a path to elsewhere."""
+    """Files of the warm container of this name. The name is from a label, so parts of it that lead to other directories are
+    dropped."""
     return WarmFiles(directory / Path(name).name)

@@ -42,9 +42,9 @@ class WarmRun:
     container: WarmContainer
     forked: Forked
     told: Ending | None = None
-    """How its worker told that it ends. None: it has told nothing."""
+    """Ending that its worker announced; None if it announced none."""
     ended: asyncio.Task[bool] | None = None
-    """True: it ended in order, and its container is free. None: it had no go yet."""
+    """Wait for its end, which returns True if it ended in order and its container is free. None: it had no go yet."""
 
 
 class WarmRuns:
@@ -56,7 +56,7 @@ class WarmRuns:
     def recipe(
         self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> Recipe | None:
-        """None: this run starts cold."""
+        """Recipe of a container for the run; None if it starts cold."""
         if not self.containers.on:
             return None
         framework = NONE  # for a program that is not ours
@@ -68,7 +68,7 @@ class WarmRuns:
     async def start(
         self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> Handle | None:
-        """None: the run is to be started cold."""
+        """Starts the run in a warm container. None if it has to start cold."""
         recipe = self.recipe(facts, work, image, own, fixed, files)
         if recipe is None:
             return None
@@ -96,7 +96,7 @@ class WarmRuns:
     def started_cold(
         self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> None:
-        """The next run like it is to find a warm container."""
+        """Has a warm container made for the next run like this one."""
         if (recipe := self.recipe(facts, work, image, own, fixed, files)) is not None:
             self.containers.want(recipe)
 
@@ -120,7 +120,7 @@ class WarmRuns:
         return False
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Notes how the worker of a run tells that it ends, before it does; the first word counts."""
+        """Notes the ending that the worker of a run announces before it ends; the first one counts."""
         for handle, run in self._runs.items():
             if handle.endswith(f"/{allocation_id}"):
                 run.told = run.told or ending
@@ -135,7 +135,7 @@ class WarmRuns:
         return True
 
     def doom(self, container_id: str) -> None:
-        """Before a container is killed: from now on no other run gets into it."""
+        """Keeps other runs out of a container from now on. Called before the container is killed."""
         for run in self._runs.values():
             if run.container.container == container_id:
                 run.container.doomed = True
@@ -157,7 +157,7 @@ class WarmRuns:
         return any(run.container.container == container_id and run.container.oom_seen for run in self._runs.values())
 
     def holder(self, name: str) -> str | None:
-        """Allocation whose run is in the warm container of this name; None: none is."""
+        """Allocation whose run is in the warm container of this name; None if it has none."""
         return self.containers.files_of(name).run
 
     async def close(self) -> None:

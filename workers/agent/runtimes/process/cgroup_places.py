@@ -33,7 +33,7 @@ class Mount:
     """Directory of the hierarchy that is visible at `point`."""
     point: Path
     controllers: frozenset[str]
-    """Of version 1. Version 2 says in its files which it has."""
+    """Controllers of a hierarchy of version 1. Version 2 lists its own in its files."""
 
     def directory(self, path: str) -> Path | None:
         """Directory of a cgroup; None if this mount does not show it."""
@@ -60,7 +60,7 @@ def mounts(mountinfo: str) -> list[Mount]:
 
 
 def _plain(text: str) -> str:
-    """Without the kernel's escapes of blanks and backslashes, such as \\040."""
+    """The text without the kernel's escapes of blanks and backslashes, such as \\040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 

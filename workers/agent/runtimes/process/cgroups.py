@@ -119,7 +119,7 @@ class Cgroups:
         self._name = f"tenuto-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]}-"
         self._used: tuple[_Used, ...] = ()
         self.problem = ""
-        """Why not all limits hold here; empty: they do, or there are none."""
+        """Reason why not all limits hold here; empty if they do, or if there are none."""
 
     def open(self, ours: Callable[[], Collection[int]]) -> None:
         """Finds out what can be limited here, by limiting it. `ours`: processes of runs that may be in the agent's own cgroup."""
@@ -134,7 +134,7 @@ class Cgroups:
         self._used, self.problem = tuple(used), storable("; ".join(told))[:UNLIMITED_CHARACTERS_MAX]
 
     def make(self, allocation_id: str, slots: int) -> bool:
-        """Makes the cgroup of a run. False: it needs none. Raises OSError."""
+        """Makes the cgroup of a run. False if it needs none. Raises OSError."""
         if not self._used:
             return False
         paths = {item.base / f"{self._name}{allocation_id}": item.version for item in self._used}
@@ -159,7 +159,7 @@ class Cgroups:
         return {pid for path in self._paths(allocation_id) for part in self._with_below(path) for pid in self._pids(part)}
 
     def memory_end(self, allocation_id: str) -> MemoryEnd:
-        """Whether memory ran out in the run's cgroup, up to now."""
+        """Result of the check that memory ran out in the run's cgroup, up to now."""
         for path, version in self._paths(allocation_id).items():
             files = {}
             for name in MEMORY_FILES[version]:
@@ -297,7 +297,7 @@ class Cgroups:
         yield path
 
     def _removed(self, path: Path) -> bool:
-        """False: it cannot be removed now."""
+        """Removes a cgroup; False if it cannot be removed now."""
         deadline = time.monotonic() + REMOVE_SECONDS_MAX
         while True:
             try:
@@ -314,7 +314,7 @@ class Cgroups:
 
 @contextlib.contextmanager
 def _idle_process() -> Iterator[int]:
-    """A process that waits, as that of a run before its go."""
+    """A process that waits, like that of a run before its go."""
     with subprocess.Popen(["/bin/sh", "-c", "read -r go"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         yield process.pid
 

@@ -33,7 +33,7 @@ class Host:
     address: str
     """Address of the agent, as gRPC names it."""
     base: Mapping[str, str]
-    """What workers inherit of the agent's own environment (inheriting.py)."""
+    """Variables that workers inherit from the agent's own environment (inheriting.py)."""
     command: tuple[str, ...] = WORKER_COMMAND
     """Command of a training process that starts cold."""
     account: Account | None = None

@@ -1,8 +1,8 @@
-"""Which variables of the agent's environment reach its workers: those of this list, and those that a setting adds. Pure.
+"""Variables of the agent's environment that its workers inherit: those of this list, and those that a setting adds. Pure.
 
-An agent may be a task of a batch system, a rank of something else, or started from somebody's shell. Libraries in a worker would
-take what these say for their own: as one task of four, Hugging Face waits for the other three for ever. So a worker inherits what
-describes the machine and the account, and nothing that describes the agent's own place in anything.
+An agent may be a task of a batch system, a rank of another program, or started from a user's shell. Libraries in a worker would
+apply the agent's variables to the worker: as one task of four, Hugging Face waits for the other three for ever. So a worker
+inherits variables of the machine and the account, and none that describes the agent's own place in a larger program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NETWORK = frozenset(
 DEVICES = frozenset({"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"})
 """Devices that a batch system gave to the agent: a worker must not take others."""
 CLOUD = frozenset({"GCE_METADATA_HOST", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET"})
-"""How a machine's own account in a cloud is asked for: stores that are declared without a key need it."""
+"""Variables to get credentials of the machine's own account in a cloud: stores that are declared without a key need it."""
 NAMES = ACCOUNT | PLACES | COMPILERS | LANGUAGE | NETWORK | DEVICES | CLOUD | HANDED_DOWN
 
 PREFIXES = (
@@ -59,8 +59,8 @@ PLACE_NAMES = frozenset(
 PLACE_PREFIXES = (
     "SLURM", "SBATCH_", "PMI", "OMPI_", "PRTE_", "MPI", "HOROVOD_", "TORCHELASTIC_", "MASTER_", "PYTHON",
 )  # fmt: skip
-"""What says which part of something a process is, or which code it loads. None of it is inherited unless it is named: a pattern
-that would add it by the way (`TORCH*`, `*`) does not."""
+"""Beginnings of names of variables that give a process its part in a larger program, or the code that it loads. A worker inherits
+one only if a setting names it or a pattern contains the beginning: a wider pattern (`TORCH*`, `*`) does not add it."""
 
 _PATTERN = re.compile(r"\*|[A-Za-z_][A-Za-z0-9_]*\*?")
 
@@ -86,7 +86,7 @@ def read_patterns(text: str) -> tuple[str, ...]:
 
 
 def inherits(name: str, more: Iterable[str] = ()) -> bool:
-    """Whether workers get the variable. `more`: names and patterns that the operator added."""
+    """True if workers get the variable. `more`: names and patterns that the operator added."""
     if name.startswith(OWN_PREFIX):
         return name in HANDED_DOWN
     place = _place(name)
@@ -96,7 +96,7 @@ def inherits(name: str, more: Iterable[str] = ()) -> bool:
 
 
 def inherited(base: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """Those of the variables that workers get."""
+    """Variables that workers get."""
     return {name: value for name, value in base.items() if inherits(name, more)}
 
 
@@ -106,7 +106,7 @@ def left_out(base: Iterable[str], more: Collection[str] = ()) -> list[str]:
 
 
 def _place(name: str) -> str:
-    """The beginning of a name that says which part of something a process is; empty if it does not."""
+    """Entry of PLACE_NAMES or PLACE_PREFIXES that the name matches; empty if none."""
     return name if name in PLACE_NAMES else next((prefix for prefix in PLACE_PREFIXES if name.startswith(prefix)), "")
 
 

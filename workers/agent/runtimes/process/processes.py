@@ -37,9 +37,9 @@ POLL_SECONDS = 0.2
 KILL_ROUNDS_MAX = 50
 """Most rounds of killing the processes that a worker left: each round catches those forked during the previous one."""
 QUIET_LOOKS = 2
-"""Looks in a row without anybody new after which a tree of processes is taken for killed."""
+"""Searches in a row without a new process after which a tree of processes counts as killed."""
 QUIET_LOOKS = 2
-"""Looks in a row without anybody new after which a tree of processes is taken for killed."""
+"""Searches in a row without a new process after which a tree of processes counts as killed."""
 KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 """Pause between rounds; the first ones are shorter, because most processes are about to leave."""
 CLEANER_ROUNDS_MAX = 40
@@ -165,7 +165,7 @@ def is_alive(identity: Identity) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Needs no descriptor, as everything under /proc does."""
+    """True if the process exists. Needs no file descriptor, unlike reads below /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -259,8 +259,8 @@ def kill(identity: Identity) -> None:
 
 
 def _kill_below(pid: int) -> None:
-    """A process to which SIGKILL was sent starts no other, so when nobody new is found, all are found. Twice: what ends by itself
-    during a look may hide its children from that look."""
+    """Kills the processes below this one. A process to which SIGKILL was sent starts no other, so all are found once a search
+    finds no new one. Two such searches are needed: a process that ends by itself during one may hide its children from it."""
     signalled: set[int] = set()
     quiet = 0
     for _ in range(KILL_ROUNDS_MAX):
@@ -274,7 +274,7 @@ def _kill_below(pid: int) -> None:
 
 
 def _is_spared(pid: int) -> bool:
-    """A real cleaner has the mark of its run."""
+    """True for a cleaner with the mark of its run, which a real one has."""
     return is_cleaner(pid) and bool(_mark_of(pid))
 
 

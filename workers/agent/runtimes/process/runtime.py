@@ -43,7 +43,7 @@ from tenuto.workers.harness.orphans import is_cleaner
 
 logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
-"""After a kill for which the agent had no descriptor left."""
+"""Pause after a kill for which the agent had no file descriptor left."""
 NAMES_TOLD_MAX = 200
 """Most names of variables in the log: an agent in a batch job has some eighty that its workers do not get."""
 
@@ -185,7 +185,7 @@ class ProcessRuntime(RunDirectories):
             self._forked[handle] = spawned
 
     def note_told(self, allocation_id: str, ending: Ending) -> None:
-        """Nothing of a run is used again, so its ending changes nothing here."""
+        """Does nothing: no part of a run is used again."""
 
     async def abandon(self, handle: Handle) -> None:
         if (spawned := self._waiting.pop(handle, None)) is not None:
@@ -216,7 +216,7 @@ class ProcessRuntime(RunDirectories):
         await asyncio.to_thread(self._remove, allocation_id)  # may be gigabytes
 
     def _limit(self, work: Work, spawned: Spawned | WarmSpawned) -> None:
-        """Before the go, so that whatever is started by the user's code is limited. Raises OSError."""
+        """Puts the run into its cgroup; before the go, so that all processes of the user's code are limited. Raises OSError."""
         if not self._cgroups.make(work.allocation_id, len(slots_on(work.assignment, self._node.agent_id))):
             return
         pid = spawned.identity.pid
