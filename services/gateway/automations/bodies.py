@@ -1,4 +1,4 @@
-"""What the REST door is sent and answers about automations."""
+"""Requests and answers of the automation routes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Number = Annotated[int, Field(ge=1, le=2**62)]
 class StartAutomationBody(Model):
     rules: tuple[RuleName, ...] = Field(min_length=1, max_length=RULES_MAX)
     after: Position | None = None
-    """Position behind which rules begin that the automation has not had yet. null: the present end of the log."""
+    """Position behind which rules begin that are new to the automation. null: the present end of the log."""
     source: Literal["sse", "nats"] = "sse"
-    """Where the process reads events: for people."""
+    """Source from which the process reads events; only shown to users."""
 
 
 class RuleMove(Model):
     rule: RuleName
     position: Position
-    """Of the last event that is handled or passed over."""
+    """Position of the last event that is handled or passed over."""
     attempts: int = Field(default=0, ge=0, le=2**31 - 1)
-    """Failed attempts at the event behind that position. 0: none failed."""
+    """Failed attempts at the next event after that position. 0: none failed."""
     problem: str = Field(default="", max_length=REASON_CHARACTERS_MAX)
     next_us: Annotated[int, Field(ge=0, le=2**62)] | None = None
-    """Time of the next attempt. null: none is waited for."""
+    """Time of the next attempt. null: none is scheduled."""
 
 
 class RuleParks(Model):
@@ -49,13 +49,13 @@ class RuleParks(Model):
 
 class MoveAutomationBody(Model):
     run: Number
-    """As the start answered it. After a later start, nothing is moved and the answer is 409."""
+    """Run number that the start answered. After a later start, nothing is moved and the answer is 409."""
     rules: tuple[RuleMove, ...] = Field(default=(), max_length=MOVES_MAX)
     parked: tuple[RuleParks, ...] = Field(default=(), max_length=MOVES_MAX)
     handled: tuple[Number, ...] = Field(default=(), max_length=MOVES_MAX)
     """Numbers of parked events that were tried again and are handled."""
     ended: bool = False
-    """The process ends."""
+    """True if the process ends."""
 
 
 class RetryView(Model):
@@ -66,12 +66,12 @@ class RetryView(Model):
 
 class MovedView(Model):
     retries: tuple[RetryView, ...]
-    """Parked events that somebody wants tried again."""
+    """Parked events that a user wants tried again."""
 
 
 class RetryAutomationBody(Model):
     numbers: tuple[Number, ...] = Field(default=(), max_length=MOVES_MAX)
-    """Of parked events. None: all of the automation."""
+    """Numbers of parked events. Empty: all of the automation."""
 
 
 class RetriedView(Model):
@@ -90,7 +90,7 @@ class RuleView(Model):
     """Events between that position and the end of the log, of whatever type."""
     attempts: int
     problem: str
-    """Error of the last attempt; empty where none failed."""
+    """Error of the last attempt; empty if it did not fail."""
     next_us: int | None
     parked: int
 
@@ -128,4 +128,4 @@ class AutomationTroubleView(Model):
     parked: int
     """Events that it could not handle, kept with their reasons."""
     problem: str
-    """Rule and error of an event that is being tried again; empty where none is."""
+    """Rule and error of an event that is being tried again; empty if there is none."""

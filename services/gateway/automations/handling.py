@@ -1,4 +1,4 @@
-"""Automations that the asker sees, and those that somebody should look at."""
+"""Automations that the user of the request sees, and those that have problems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ TROUBLES_MAX = 20
 
 
 def is_shown(door: AutomationsDoor, found: AutomationView) -> bool:
-    """What an automation parked may be of an experiment that the asker does not see."""
+    """True for the user's own automations, and for all if no workspace is hidden from the user: parked events may be about
+    hidden experiments."""
     return door.shows_own(found.owner) or not door.sight().hidden
 
 
@@ -19,7 +20,7 @@ async def shown(door: AutomationsDoor) -> list[AutomationView]:
 
 
 async def automation_troubles(door: AutomationsDoor) -> tuple[AutomationTroubleView, ...]:
-    """Automations that somebody should look at."""
+    """Automations with parked events, a failing rule or a silent process, of those that the user sees."""
     views = (
         AutomationTroubleView(
             name=item.name,

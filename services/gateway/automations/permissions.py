@@ -9,7 +9,7 @@ from tenuto.services.gateway.rights.permissions import CHANGES_AUTOMATION, Rule
 ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/automations": Rule("automation.view"),
     "GET /api/v1/automations/{automation}": Rule("automation.view"),
-    # A user's own automations. One that is not there may be started by everybody.
+    # A user's own automations. Every user may start one that does not exist.
     "PUT /api/v1/automations/{automation}": CHANGES_AUTOMATION,
     "PATCH /api/v1/automations/{automation}": CHANGES_AUTOMATION,
     "DELETE /api/v1/automations/{automation}": CHANGES_AUTOMATION,

@@ -1,4 +1,4 @@
-"""Automations: programs of users that react to the log. The gateway keeps how far each of their rules has come."""
+"""Automations: programs of users that react to the log. The gateway keeps the position of each of their rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AutomationName = Annotated[str, Path(pattern=AUTOMATION_NAME_PATTERN)]
 
 @router.get("/automations", response_model=list[AutomationView])
 async def automations(door: Door) -> Response:
-    """Of all users; where workspaces are hidden from the asker, the asker's own."""
+    """Automations of all users; only your own if workspaces are hidden from you."""
     return answer(await shown(door))
 
 
@@ -44,7 +44,7 @@ async def show(door: Door, automation: AutomationName) -> Response:
 
 @router.put("/automations/{automation}", response_model=AutomationView)
 async def start(door: Door, automation: AutomationName, body: StartAutomationBody) -> Response:
-    """A process of the automation begins, in place of an earlier one: rules that were known go on behind their positions."""
+    """Starts a process of the automation, in place of an earlier one; rules that were known go on behind their positions."""
     others = allowed(door.state.access, door.subject(), "automation.change_others")
     try:
         await door.automations.start(automation, asking(), body, await door.log.head(), door.clock.now_us(), others=others)
@@ -57,7 +57,7 @@ async def start(door: Door, automation: AutomationName, body: StartAutomationBod
 
 @router.patch("/automations/{automation}", response_model=MovedView)
 async def move(door: Door, automation: AutomationName, body: MoveAutomationBody) -> Response:
-    """Notes what a process has handled and what it parks, all or nothing; also its heartbeat."""
+    """Records the events that a process has handled and those that it parks, all or nothing; also its heartbeat."""
     try:
         retries = await door.automations.move(automation, body, door.clock.now_us())
     except Superseded:
@@ -74,14 +74,14 @@ async def move(door: Door, automation: AutomationName, body: MoveAutomationBody)
 
 @router.post("/automations/{automation}/retry", response_model=RetriedView, status_code=202)
 async def retry(door: Door, automation: AutomationName, body: RetryAutomationBody | None = None) -> Response:
-    """Has parked events tried again: by its process, at the next heartbeat."""
+    """Has parked events tried again by the automation's process, at its next heartbeat."""
     await _found(door, automation)
     return answer(RetriedView(numbers=tuple(await door.automations.retry(automation, body.numbers if body else ()))), 202)
 
 
 @router.delete("/automations/{automation}", response_model=RemovedView)
 async def remove(door: Door, automation: AutomationName) -> Response:
-    """Forgets its positions and what it parked; its process ends."""
+    """Removes the automation with its positions and parked events; its process ends."""
     if not await door.automations.remove(automation):
         raise not_found(f"automation {automation}")
     return answer(RemovedView(name=automation))

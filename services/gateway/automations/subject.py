@@ -1,4 +1,4 @@
-"""What automations bring to the door."""
+"""Routes, rights and examples of automations, as the door takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the REST door is sent and answers about webhooks. No answer has a secret, but for the one that makes it."""
+"""Requests and answers of the webhook routes. Only the answer that creates a secret shows it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class NewWebhookBody(Model):
     name: str = Field(pattern=WEBHOOK_NAME_PATTERN)
     target: Target
     triggers: tuple[Trigger, ...] = Field(min_length=1, max_length=TRIGGERS_MAX)
-    """A notice is sent about what any of them fits; of an event at most one."""
+    """Triggers, any of which sends a notice; an event sends at most one."""
     filters: Filters = Filters()
     group_seconds: float = Field(default=0.0, ge=0, le=GROUP_SECONDS_MAX)
-    """What is triggered within so long goes into one message. 0: each notice is a message."""
+    """Seconds after the first notice of a group in which others join its message. 0: each notice is a message of its own."""
     recoveries: bool | None = None
-    """A notice follows when what there was a notice about is well again. null: only for PagerDuty, which resolves its alert."""
+    """True: another notice is sent when a reported problem is over. null: only for PagerDuty, which resolves its alert."""
 
 
 class ChangedWebhookBody(Model):
-    """What is left out, or null, stays as it is."""
+    """Changes of a webhook; a field that is missing or null stays as it is."""
 
     triggers: tuple[Trigger, ...] | None = Field(default=None, min_length=1, max_length=TRIGGERS_MAX)
-    """In place of all that there are. Metrics, stalls and waits begin anew: what is beyond a limit is told again."""
+    """Triggers that replace the present ones. Metrics, stalls and waits start anew: one beyond its limit is reported again."""
     filters: Filters | None = None
-    """In place of all that there are."""
+    """Filters that replace the present ones."""
     group_seconds: float | None = Field(default=None, ge=0, le=GROUP_SECONDS_MAX)
     recoveries: bool | None = None
     paused: bool | None = None
-    """True: nothing triggers a notice, and what waits is not sent. False: it is sent, and tried for a day from now on."""
+    """True: no notices are triggered, and waiting ones are not sent. False: they are sent, each tried for a day from now on."""
 
 
 class ExplanationView(Model):
@@ -52,21 +52,21 @@ class ExplanationView(Model):
     event_type: str
     position: int
     number: int | None
-    """Of the notice that was triggered by the event. null: there is none."""
+    """Number of the notice that the event triggered. null: it triggered none."""
     sentences: tuple[str, ...]
-    """Why: one for each filter and trigger that did not fit, or the reason of the notice."""
+    """Reasons: one for each filter and trigger that did not match, or the reason of the notice."""
 
 
 class RotateBody(Model):
     secret: str | None = Field(default=None, pattern=r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}$")
     """null: the gateway makes one."""
     keep_old_hours: float = Field(default=24.0, ge=0, le=KEEP_OLD_HOURS_MAX)
-    """Messages are signed with the old secret, too, for so long."""
+    """Hours for which messages are also signed with the old secret."""
 
 
 class RedeliverBody(Model):
     numbers: tuple[int, ...] = Field(default=(), max_length=NUMBERS_MAX)
-    """Of parked notices. Empty: all of them."""
+    """Numbers of parked notices to send again. Empty: all of them."""
 
 
 class WebhookView(Model):
@@ -80,36 +80,36 @@ class WebhookView(Model):
     group_seconds: float
     recoveries: bool
     paused: bool
-    """True: nothing triggers a notice, and what waits is not sent."""
+    """True: no notices are triggered, and waiting ones are not sent."""
     created_us: int
     notices: int
-    """Triggered so far."""
+    """Notices that were triggered so far."""
     waiting: int
-    """Not delivered yet."""
+    """Notices that wait to be delivered."""
     parked: int
-    """Given up, until somebody has them sent again."""
+    """Notices that were given up, until a user has them sent again."""
     attempts: int
-    """In a row that failed, since the gateway started."""
+    """Failed attempts in a row, since the gateway started."""
     answer: str
-    """Of the last one that failed; empty where it did not."""
+    """Error of the last attempt; empty if it did not fail."""
     next_us: int | None
-    """When the next attempt is made. null: none is waited for."""
+    """Time of the next attempt. null: none is scheduled."""
 
 
 class NewWebhookView(WebhookView):
     secret: str | None
-    """By which the receiver knows that a message is genuine; shown this once. null: messages to this kind are not signed."""
+    """Secret by which the receiver verifies messages, shown only once. null: messages to this kind are not signed."""
 
 
 class SecretChangedView(Model):
     secret: str
-    """Shown this once."""
+    """New secret, shown only once."""
     old_until_us: int
 
 
 class TriedView(Model):
     number: int
-    """Of the notice that is sent."""
+    """Number of the notice that is sent."""
 
 
 class RedeliveredView(Model):
@@ -128,19 +128,19 @@ class DeliveryView(Model):
     severity: Severity
     recovered: bool
     why: str
-    """One sentence."""
+    """Reason for the notice, in one sentence."""
     attempts: int
     answer: str
-    """What the target said last, or why the notice was given up."""
+    """Last answer of the target, or the reason why the notice was given up."""
     done_us: int | None
-    """When it was delivered or given up."""
+    """Time at which it was delivered or given up. null: it waits."""
 
 
 class WebhookTroubleView(Model):
     name: str
     waiting: int
-    """Notices that are not delivered yet."""
+    """Notices that wait to be delivered."""
     parked: int
-    """Notices that were given up, until somebody has them sent again."""
+    """Notices that were given up, until a user has them sent again."""
     answer: str
-    """What the target said last; empty where it takes what is sent."""
+    """Error of the last attempt; empty if it did not fail."""

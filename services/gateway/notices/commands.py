@@ -15,18 +15,18 @@ class CreateWebhook(UserCommand):
     name: str
     kind: TargetKind
     place: str
-    """What may be shown of the target."""
+    """Part of the target's address that may be shown."""
     triggers: tuple[Trigger, ...]
     filters: Filters
     group_seconds: float
     recoveries: bool
     sealed_id: str
-    """Under which id its addresses and secrets are kept, encrypted and outside the record."""
+    """Id under which its addresses and secrets are kept, encrypted and outside the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeWebhook(UserCommand):
-    """None: as before."""
+    """Changes a webhook; a value of None stays as it is."""
 
     name: str
     triggers: tuple[Trigger, ...] | None = None
@@ -46,12 +46,12 @@ class ChangeWebhookSecret(UserCommand):
     name: str
     sealed_id: str
     old_until_us: int
-    """Messages are signed with the old secret, too, until then."""
+    """Time until which messages are also signed with the old secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TryWebhook(UserCommand):
-    """A notice that is about nothing."""
+    """Sends a test notice, which is about no event."""
 
     name: str
 
@@ -60,12 +60,12 @@ class TryWebhook(UserCommand):
 class Redeliver(UserCommand):
     name: str
     numbers: tuple[int, ...] = ()
-    """Of parked notices. Empty: all of them."""
+    """Numbers of parked notices to send again. Empty: all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TellWaits:
-    """Trials that wait for too long at this time are told of: the gateway itself looks."""
+    """Sends notices about trials that have waited too long at this time; the gateway itself submits it."""
 
     id: UUID
     time_us: int
@@ -73,13 +73,13 @@ class TellWaits:
 
 @dataclass(frozen=True, kw_only=True)
 class NoteDelivery:
-    """What became of a message: the gateway itself tells."""
+    """Records the outcome of a message; the gateway itself submits it."""
 
     id: UUID
     time_us: int
     webhook: str
     created_us: int
-    """Of the webhook that it was sent for: another one may have the name by now."""
+    """Creation time of the webhook that the message was for: another one may have the name by now."""
     numbers: tuple[int, ...]
     outcome: Literal["delivered", "delayed", "refused", "too_late"]
     attempts: int

@@ -20,11 +20,11 @@ from tenuto.services.gateway.notices.state import NoticesState
 @dataclass(kw_only=True)
 class NoticesDoor(BaseDoor):
     vault: Vault
-    """Where webhooks' targets are kept."""
+    """Store of the webhooks' targets."""
     deliveries: Deliveries
     delivery_record: DeliveryRecord
     sees: Callable[[Event], Awaitable[bool]]
-    """Whether the asker may see an event."""
+    """True if the user of the request may see the event."""
 
     @property
     def state(self) -> NoticesState:

@@ -1,4 +1,4 @@
-"""Folds what notices are about, and what became of them."""
+"""Folds events about experiments, webhooks and notices into the state of notices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENDS = (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)
 
 
 def fold(notices: Notices, data: EventData, time_us: int) -> Notices:
-    """Events of other services, and the gateway's own. `time_us`: of the event."""
+    """Notices after an event of the gateway or of another service. `time_us`: time of the event."""
     if isinstance(data, ExperimentSubmitted):
         return replace(notices, experiments=notices.experiments.set(data.experiment_id, _watched(data)))
     if isinstance(data, ExperimentDescribed):
@@ -89,7 +89,7 @@ def _watched(data: ExperimentSubmitted) -> Watched:
 
 
 def _fold_description(notices: Notices, data: ExperimentDescribed) -> Notices:
-    """Filters ask for the labels that the experiment has now."""
+    """Updates the labels, as filters compare those that the experiment has now."""
     watched = notices.experiments.get(data.experiment_id)
     if watched is None or data.labels is None:
         return notices
@@ -129,7 +129,7 @@ def _changed(webhook: Webhook, data: WebhookChanged, time_us: int) -> Webhook:
         webhook = replace(webhook, recoveries=data.recoveries)
     if data.paused is None or data.paused == webhook.paused:
         return webhook
-    # What waited meanwhile has a day from now on, as its target was not even tried.
+    # Notices that waited meanwhile have a day from now on, as their target was not even tried.
     waiting = webhook.waiting if data.paused else _queued_anew(webhook.waiting, time_us)
     return replace(webhook, paused=data.paused, waiting=waiting)
 
@@ -154,7 +154,7 @@ def _created(data: WebhookCreated, time_us: int) -> Webhook:
 
 
 def _fold_end(notices: Notices, experiment_id: int) -> Notices:
-    """Of the experiment only what a notice about its end needs is kept, until the next one ends."""
+    """Keeps of the experiment only what a notice about its end needs, until the next one ends."""
     watched = notices.experiments.get(experiment_id)
     if watched is None:
         return notices
@@ -187,7 +187,7 @@ def _fold_notice(webhook: Webhook, data: NoticeData, time_us: int) -> Webhook:
     if isinstance(data, WebhookDelivered):
         about = sorted({webhook.waiting[number].experiment_id or 0 for number in data.numbers if number in webhook.waiting})
         references = webhook.references
-        # A message about several experiments is not the one that later notices of any of them belong to.
+        # A message about several experiments is not updated by later notices about one of them.
         if data.reference and len(about) == 1 and about[0]:
             references = _bounded(references.set(about[0], data.reference), REFERENCES_MAX)
         return replace(webhook, waiting=_without(webhook.waiting, data.numbers), references=references, resume_us=0)
@@ -242,7 +242,7 @@ def _without(kept: Map[int, Notice], numbers: Sequence[int]) -> Map[int, Notice]
 
 
 def _bounded(kept: Map, most: int) -> Map:  # type: ignore[type-arg]
-    """Without the smallest keys, where there are more than so many."""
+    """The map, without its smallest keys if it has more than `most`."""
     if len(kept) <= most:
         return kept
     for key in sorted(kept)[: len(kept) - most]:
@@ -259,4 +259,4 @@ FOLDS: Mapping[type[EventData], Fold[Any]] = dict.fromkeys(
     (ExperimentSubmitted, ExperimentDescribed, *ENDS, ValidationReported, *OF_DEMANDS, *OF_WEBHOOKS),
     WithEnvelope(notices_changed),
 )
-"""After those of every other subject: what a notice is about stands first."""
+"""Folds of notices, applied after those of every other subject, so that the state already has what a notice is about."""

@@ -1,4 +1,4 @@
-"""Webhooks as users see them, and those that somebody should look at."""
+"""Webhooks as users see them, and those that have problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TROUBLES_MAX = 20
 
 
 def troubles(door: NoticesDoor) -> tuple[WebhookTroubleView, ...]:
-    """Webhooks that somebody should look at."""
+    """Webhooks with parked notices or a failing target, of those that the user sees."""
     known = door.state.notices.webhooks
     views = (view_of(door, known[name]) for name in sorted(known) if is_seen(door, known[name]))
     found = [item for item in views if item.parked or item.answer or item.next_us]
@@ -21,7 +21,7 @@ def troubles(door: NoticesDoor) -> tuple[WebhookTroubleView, ...]:
 
 
 def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
-    """Notices quote what they are about, so of others they are for those who see every workspace."""
+    """True for the user's own webhooks, and for all if the user sees every workspace: notices quote what they are about."""
     return door.shows_own(webhook.owner) or not door.sight().hidden
 
 

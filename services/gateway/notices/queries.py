@@ -1,4 +1,4 @@
-"""What became of the notices of a webhook: read from its stream of the log, which is the record of it."""
+"""Outcomes of a webhook's notices, read from its stream of the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenuto.schemas.sentences import sentence
 from tenuto.services.gateway.read_models.rows import Fetching
 
 EVENTS_MAX = 10_000
-"""Read at once: a notice has two events as a rule."""
+"""Most events that are read at once; a notice usually has two."""
 _PAYLOAD = "convert_from(payload, 'UTF8')::json"
 _EVENTS = f"""WITH page AS (
     SELECT version, ({_PAYLOAD} ->> 'number')::bigint AS number FROM events
@@ -32,15 +32,15 @@ class DeliveryRecord(Fetching):
     async def of(
         self, webhook: str, since_us: int, limit: int, behind: int | None = None
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """The newest first, and behind what the next page begins; None: there is none. `since_us`: when the webhook was made, as
-        an earlier one may have had the name."""
+        """Deliveries, the newest first, and the version before which the next page begins; None if there is none. `since_us`:
+        creation time of the webhook, as an earlier one may have had the name."""
         rows = await self._rows(_EVENTS, f"notice/{webhook}", since_us, limit, behind)
         triggered = [row["version"] for row in rows if row["type"] == WebhookTriggered.TYPE]
         return told(rows), triggered[0] if len(triggered) == limit else None
 
 
 def told(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Of events in the order of the log."""
+    """Deliveries, the newest first, by events in the order of the log."""
     found: dict[int, dict[str, Any]] = {}
     for row in rows:
         data = from_json(row["payload"])

@@ -1,4 +1,4 @@
-"""Webhooks: where notices are sent, and what became of them."""
+"""Webhooks: the targets of notices, and the outcome of each notice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DELIVERIES_MAX = 1_000
 
 @router.get("/webhooks", response_model=list[WebhookView])
 async def webhooks(door: Door) -> Response:
-    """Of all users; where there are private workspaces that you do not see, your own."""
+    """Webhooks of all users; only your own if there are private workspaces that you do not see."""
     await door.users_known()
     known = door.state.notices.webhooks
     return answer([view_of(door, known[name]) for name in sorted(known) if is_seen(door, known[name])])
@@ -60,7 +60,7 @@ async def webhooks(door: Door) -> Response:
 
 @router.post("/webhooks", response_model=NewWebhookView, status_code=201)
 async def create(door: Door, body: NewWebhookBody) -> Response:
-    """Makes a webhook of yours. Where messages are signed, this answer is the only place where the secret is ever shown."""
+    """Creates a webhook of yours. If its messages are signed, only this answer ever shows the secret."""
     await door.users_known()
     target, now_us = body.target, door.clock.now_us()
     if isinstance(target, HttpTarget) and target.secret is None:
@@ -81,7 +81,7 @@ async def create(door: Door, body: NewWebhookBody) -> Response:
         sealed_id=str(uuid4()),
     )
     door.check(command)  # refuses before anything is kept
-    # Before it is on record: a webhook whose target is nowhere could never be sent to.
+    # Kept before the webhook is recorded: one without a target could never be sent to.
     await door.vault.keep(command.sealed_id, Sealed(target=target), now_us)
     await door.carry_out(command)
     view = view_of(door, _found(door, body.name))
@@ -97,7 +97,7 @@ async def show(door: Door, name: WebhookName) -> Response:
 
 @router.patch("/webhooks/{name}", response_model=WebhookView)
 async def change(door: Door, name: WebhookName, body: ChangedWebhookBody) -> Response:
-    """Changes triggers, filters, grouping and recoveries, pauses and resumes. The target stays: for another one make another
+    """Changes triggers, filters, grouping and recoveries, pauses and resumes. The target stays: for another one create another
     webhook."""
     command = ChangeWebhook(
         **asked(door),
@@ -119,7 +119,7 @@ async def explanation(
     event_id: Annotated[UUID | None, Query(description="Id of an event.")] = None,
     position: Annotated[int | None, Query(ge=1, le=2**62, description="Its position in the log, instead.")] = None,
 ) -> Response:
-    """Why the webhook has, or has not, a notice about an event: by its triggers and filters as they were then."""
+    """Explains why the webhook has, or has not, a notice about an event, by its triggers and filters at that time."""
     await door.users_known()
     _found(door, name)
     if (event_id is None) == (position is None):
@@ -145,7 +145,7 @@ async def _at(door: NoticesDoor, position: int) -> Event | None:
 
 @router.delete("/webhooks/{name}", response_model=Recorded)
 async def remove(door: Door, name: WebhookName) -> Response:
-    """What waits to be sent there is given up."""
+    """Removes the webhook and gives up its waiting notices."""
     sealed_id = _own(door, name).sealed_id
     command = RemoveWebhook(**asked(door), name=name)
     events = await door.carry_out(command)
@@ -155,7 +155,7 @@ async def remove(door: Door, name: WebhookName) -> Response:
 
 @router.post("/webhooks/{name}/test", response_model=TriedView, status_code=202)
 async def test(door: Door, name: WebhookName) -> Response:
-    """Sends a notice that is about nothing, behind those that wait. `GET /webhooks/{name}/deliveries` says what became of it."""
+    """Sends a test notice, behind those that wait. `GET /webhooks/{name}/deliveries` shows its outcome."""
     command = TryWebhook(**asked(door), name=name)
     await door.carry_out(command)
     door.deliveries.hurry(name)
@@ -164,7 +164,7 @@ async def test(door: Door, name: WebhookName) -> Response:
 
 @router.post("/webhooks/{name}/rotate", response_model=SecretChangedView, status_code=201)
 async def rotate(door: Door, name: WebhookName, body: RotateBody) -> Response:
-    """Another secret to sign with. Messages are signed with the old one, too, for `keep_old_hours`."""
+    """Changes the secret that signs messages. They are also signed with the old one for `keep_old_hours`."""
     webhook, now_us = _own(door, name), door.clock.now_us()
     command = ChangeWebhookSecret(
         **(asked(door) | {"time_us": now_us}),
@@ -198,7 +198,7 @@ async def deliveries(
     limit: Annotated[int, Query(ge=1, le=DELIVERIES_MAX)] = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """What became of its notices, the newest first."""
+    """Notices of the webhook with their outcomes, the newest first."""
     await door.users_known()
     webhook = _found(door, name)
     behind = None if cursor is None else read_cursor(cursor, (int,))[0]
@@ -209,7 +209,7 @@ async def deliveries(
 
 @router.post("/webhooks/{name}/redeliver", response_model=RedeliveredView, status_code=202)
 async def redeliver(door: Door, name: WebhookName, body: RedeliverBody | None = None) -> Response:
-    """Sends parked notices again, as they were: a receiver knows them by their ids."""
+    """Sends parked notices again, unchanged: a receiver recognizes them by their ids."""
     numbers = body.numbers if body is not None else ()
     before = _own(door, name)
     command = Redeliver(**asked(door), name=name, numbers=numbers)
@@ -228,5 +228,5 @@ def _found(door: NoticesDoor, name: str) -> Webhook:
 
 
 def _own(door: NoticesDoor, name: str) -> Webhook:
-    """For whoever may change it. Raises Refused."""
+    """Webhook that the user of the request may change. Raises Refused."""
     return own(door.state, name, asking())

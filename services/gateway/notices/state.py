@@ -1,4 +1,4 @@
-"""What the gateway remembers of webhooks: what triggers a notice, which notices wait for their target, and which are given up."""
+"""State of webhooks: their triggers, the notices that wait for their target, and those that were given up."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from tenuto.schemas.webhooks import Filters, Severity, TargetKind, Trigger
 from tenuto.services.gateway.rights.state import PeopleState
 
 WEBHOOKS_MAX = 1_000
-"""Of a cluster: each has a task and a connection of its own."""
+"""Most webhooks of a cluster: each has a task and a connection of its own."""
 WEBHOOKS_PER_USER_MAX = 20
 WAITING_MAX = 10_000
-"""Notices that wait for one target, in memory: hours of a busy cluster. Further ones are given up, and recorded as such."""
+"""Most notices that wait for one target, in memory: hours of a busy cluster. Further ones are given up, and recorded so."""
 PARKED_MAX = 1_000
-"""Notices of one webhook that were given up and can be sent again; of more, the oldest are forgotten here (the log has them)."""
+"""Most parked notices of one webhook, which can be sent again; beyond it the oldest are forgotten here (the log has them)."""
 REFERENCES_MAX = 1_000
-"""Experiments whose message a webhook can still update."""
+"""Most experiments whose message a webhook can still update."""
 TROUBLES_MAX = 1_000
 MARKS_MAX = 10_000
-"""Trials that a webhook's metric triggers look at; beyond it the first of them are looked at anew."""
+"""Most marks of a webhook, one for each trigger and trial. At the limit, the first validation of another trial clears them
+all, and a new wait is not told."""
 
 
 class Demand(NamedTuple):
-    """What a trial asks of the scheduler."""
+    """Demand of a trial for slots."""
 
     since_us: int
-    """When it began to wait; without meaning where it does not."""
+    """Time at which the trial began to wait; meaningless if it does not wait."""
     idle: bool = False
-    """The search wants nothing of it now."""
+    """True if the search has no work for the trial now."""
     running: bool = False
-    """It has slots."""
+    """True if the trial has slots."""
 
     @property
     def waits(self) -> bool:
@@ -41,17 +42,17 @@ class Demand(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What is not well."""
+    """Problem that a notice reported and that is not over."""
 
     number: int
-    """Of the first notice about it."""
+    """Number of the first notice about it."""
     passing: bool
-    """It is over when no metric is beyond its limit and no trial waits any more. False: when the experiment is over."""
+    """True: it ends when no metric is beyond its limit and no trial waits any more. False: it ends with the experiment."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What filters and triggers ask about an experiment, and which of its trials wait for slots."""
+    """Facts about an experiment that filters and triggers compare, and the demands of its trials for slots."""
 
     user: str
     workspace: str
@@ -60,27 +61,28 @@ class Watched:
     smaller_is_better: bool
     paused: bool = False
     demands: Map[str, Demand] = field(default_factory=Map)
-    """By trial, of those that the search has not stopped."""
+    """Demands by trial, of those that the search has not stopped."""
 
 
 class Mark(NamedTuple):
-    """Where a trial's metric, or its wait, stands by one trigger."""
+    """Status of a trial's metric, or of its wait, by one trigger."""
 
     best: float | None = None
     since: int = 0
-    """Validations in a row that were not better."""
+    """Validations in a row without a better value."""
     beyond: bool = False
-    """The limit of a metric, the validations of a stall, or the seconds of a wait that was told."""
+    """True if the metric is beyond its limit, the validations of a stall are reached, or the wait was told."""
     was_beyond: bool = False
-    """Before the last event that this mark is about."""
+    """Value of `beyond` before the last event that this mark is about."""
 
 
 HiddenOf = Callable[[str], frozenset[str]]
-"""User -> workspaces that the user does not see: webhooks of that user do not tell of what is in them."""
+"""User -> workspaces that the user does not see: webhooks of that user send nothing about them."""
 
 
 def is_hidden(watched: Watched | None, experiment_id: int | None, user: str, hidden_of: HiddenOf | None) -> bool:
-    """Of an experiment that ended long ago the workspace is not known here: it might be any."""
+    """True if the experiment's workspace is hidden from the user. One that ended long ago is hidden if any workspace is, as its
+    own is no longer known here."""
     if hidden_of is None or experiment_id is None:
         return False
     hidden = hidden_of(user)
@@ -91,24 +93,24 @@ def is_hidden(watched: Watched | None, experiment_id: int | None, user: str, hid
 class Notice:
     number: int
     id: str
-    """The same for ever, and no other notice's: what a receiver may know it by."""
+    """Id that never changes and is unique, so that a receiver can recognize the notice."""
     time_us: int
     queued_us: int
-    """When it was triggered, or sent again by hand: it is tried for a day from then on."""
+    """Time at which it was triggered, sent again by hand, or resumed with its webhook: it is tried for a day from then on."""
     group: int
     group_until_us: int
     event_type: str
     severity: Severity
     recovered: bool
     reason: str
-    """As recorded, in JSON."""
+    """Reason as recorded, in JSON."""
     experiment_id: int | None = None
     trial_id: str | None = None
     agent_id: str | None = None
 
     @property
     def subject(self) -> str:
-        """What it is about: the notices of one subject belong together."""
+        """Experiment or agent that it is about, else the cluster; notices of one subject belong together."""
         if self.experiment_id is not None:
             return f"experiment/{self.experiment_id}"
         return f"agent/{self.agent_id}" if self.agent_id is not None else "cluster"
@@ -126,32 +128,32 @@ class Webhook:
     recoveries: bool
     created_us: int
     sealed_id: str
-    """Of its addresses and secrets."""
+    """Id under which its addresses and secrets are kept."""
     paused: bool = False
     number: int = 0
-    """Of the last notice."""
+    """Number of the last notice; 0 if there is none."""
     group: int = 0
     group_until_us: int = 0
-    """Of the last group: what is triggered before then belongs to it."""
+    """End of the last group: a notice triggered before then belongs to it."""
     resume_us: int = 0
-    """Its target is not tried before then."""
+    """Time before which its target is not tried."""
     waiting: Map[int, Notice] = field(default_factory=Map)
     parked: Map[int, Notice] = field(default_factory=Map)
     marks: Map[str, Mark] = field(default_factory=Map)
-    """By `<trigger>/<trial>`, of trials whose experiment has not ended."""
+    """Marks by `<trigger>/<trial>`, of trials whose experiment has not ended."""
     troubles: Map[str, Trouble] = field(default_factory=Map)
-    """By the subject of notices."""
+    """Troubles by the subject of notices."""
     references: Map[int, str] = field(default_factory=Map)
-    """Experiment -> what the target calls the message about it."""
+    """Experiment -> the target's reference to the message about it."""
 
 
 @dataclass(frozen=True)
 class Notices:
     webhooks: Map[str, Webhook] = field(default_factory=Map)
     experiments: Map[int, Watched] = field(default_factory=Map)
-    """Those that the search has not ended."""
+    """Experiments that the search has not ended."""
     ended: tuple[int, Watched] | None = None
-    """The one that ended last: its end is folded before it is decided on."""
+    """Id and facts of the experiment that ended last, as its end is folded before notices about it are decided. None: none."""
 
     def watched(self, experiment_id: int | None) -> Watched | None:
         if experiment_id is None:
@@ -163,7 +165,7 @@ class Notices:
 
 @dataclass(frozen=True)
 class NoticesState(PeopleState):
-    """What the gateway remembers for notices: of whom they are, and what they are about."""
+    """State that notices need: users with their rights, webhooks, and the experiments that notices are about."""
 
     notices: Notices = field(default_factory=Notices)
-    """Webhooks, and what is to be sent to them."""
+    """Webhooks with their notices, and experiments."""

@@ -1,4 +1,4 @@
-"""What notices bring to the door."""
+"""Routes, rights and examples of notices, as the door takes them."""
 
 from __future__ import annotations
 

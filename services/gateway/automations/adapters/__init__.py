@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for automations."""
+"""Adapters of automations to everything outside of the gateway."""

@@ -23,10 +23,10 @@ from tenuto.services.gateway.automations.bodies import (
 
 PER_USER_MAX = 50
 PARKED_MAX = 1_000
-"""Parked events of one automation: then its rules wait at what they cannot handle, as more would say nothing new."""
+"""Most parked events of one automation; then its rules wait at events that they cannot handle, as more would say nothing new."""
 PARKED_SHOWN_MAX = 100
 SILENT_US = 30_000_000
-"""Six heartbeats."""
+"""Time without a heartbeat after which a process is silent: six heartbeats."""
 
 
 class Superseded(Exception):
@@ -34,7 +34,7 @@ class Superseded(Exception):
 
 
 class NotYours(Exception):
-    """Somebody else has made an automation of that name meanwhile."""
+    """Another user has made an automation of that name meanwhile."""
 
 
 class ParkingFull(Exception):
@@ -92,8 +92,8 @@ class Automations:
     async def start(
         self, name: str, user: str, body: StartAutomationBody, head: int, now_us: int, *, others: bool = False
     ) -> None:
-        """Rules that were known go on where they were. `others`: whose automation it is does not matter. Raises
-        TooManyAutomations and NotYours."""
+        """Starts the next run; rules that were known go on at their positions. `others`: True if the user may also start those
+        of other users. Raises TooManyAutomations and NotYours."""
         after = head if body.after is None else min(body.after, head)
         async with self._pool.acquire() as connection, connection.transaction():
             # Without this name: starting a known automation again adds none.
@@ -149,7 +149,7 @@ class Automations:
         return [RetryView(**row) for row in rows]
 
     async def _park(self, connection: Any, name: str, body: MoveAutomationBody, now_us: int) -> None:
-        """An event that was tried again and is parked again has one more retry."""
+        """Parks events; one that was tried again and is parked again has one more retry."""
         if not body.parked:
             return
         await connection.executemany(
@@ -174,7 +174,7 @@ class Automations:
         return sorted(row["number"] for row in rows)
 
     async def remove(self, name: str) -> bool:
-        """False if there was none. A process of it ends at its next heartbeat."""
+        """Removes an automation; its process ends at its next heartbeat. False if there was none."""
         return bool(await self._pool.fetch("DELETE FROM automations WHERE name = $1 RETURNING name", name))
 
     async def forget(self, user: str) -> None:

@@ -1,1 +1,1 @@
-"""What is outside of the gateway, for notices."""
+"""Adapters of notices to everything outside of the gateway."""

@@ -1,9 +1,9 @@
-"""Which addresses the gateway connects to for its users: public ones, and those that the operator allows.
+"""Judges the addresses that the gateway connects to for its users: public ones, and those that the operator allows.
 
-Who may make a webhook chooses where this process sends a request. From inside the cluster's network that would reach what is
-closed to that user: databases, a cloud's metadata service, other services of this machine. So each address is judged where the
-connection is made, after the name was looked up, and the connection goes to that very address: a name that is looked up again a
-moment later may mean another one.
+A user who makes a webhook chooses where this process sends a request. Inside the cluster's network, a request could reach
+services that are closed to that user: databases, a cloud's metadata service, other services of this machine. So each address
+is judged when the connection is made, after the name was looked up, and the connection goes to that very address: the same
+name may have another one a moment later.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 class AddressRefused(OSError):
-    """The text says which address, and why, as the end of a sentence."""
+    """Refusal of an address; the text names the address and the reason, as the end of a sentence."""
 
 
 def allowed_networks(text: str) -> tuple[Network, ...]:
-    """Of TENUTO_WEBHOOK_ADDRESSES: networks with commas between. Raises SettingsError."""
+    """Networks of TENUTO_WEBHOOK_ADDRESSES, which are separated by commas. Raises SettingsError."""
     found: list[Network] = []
     for part in filter(None, (item.strip() for item in text.split(","))):
         try:
@@ -48,7 +48,7 @@ class Guard:
     def __init__(self, allowed: Sequence[Network]) -> None:
         self._allowed = tuple(allowed)
         self.refused = ""
-        """Why the last attempt was refused; whoever begins an attempt empties it."""
+        """Reason why the last attempt was refused; each attempt begins by emptying it."""
 
     def check(self, address: str) -> None:
         """Raises AddressRefused."""
@@ -64,7 +64,7 @@ class Guard:
         return socket.socket(family, kind, protocol)
 
     def resolved(self, host: str, port: int) -> str:
-        """Looks a name up once and returns an address that may be connected to. Raises AddressRefused, and OSError where the name
+        """Looks a name up once and returns an address that may be connected to. Raises AddressRefused, and OSError if the name
         cannot be looked up."""
         found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
         for address in found:
@@ -75,7 +75,7 @@ class Guard:
 
 
 def refusal(text: str, allowed: Iterable[Network] = ()) -> str:
-    """Why nobody connects to this address for a user; empty where one may."""
+    """Reason why the gateway must not connect to this address for a user; empty if it may."""
     try:
         # A link-local address may have its zone behind a %.
         address = ipaddress.ip_address(text.partition("%")[0])

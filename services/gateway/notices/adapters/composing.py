@@ -1,5 +1,5 @@
-"""Puts notices into words, with what the views know of the experiment at that moment: its name, the error, the last lines of the
-log."""
+"""Puts notices into words, with data about the experiment from the views at that moment: its name, the error, the last lines of
+the log."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tenuto.services.gateway.notices.policies.delivering import message_id
 from tenuto.services.gateway.notices.state import Notice, Webhook
 
 VIEWS_SECONDS_MAX = 2.0
-"""Longest wait for the views to show what the notice is about; a message that lacks something is better than a late one."""
+"""Longest wait for the views to show what the notice is about; an incomplete message is better than a late one."""
 
 
 class Experiment(Protocol):
-    """What a message says of an experiment, or of one of its trials."""
+    """Facts about an experiment that a message shows; those of a trial are in `Trial`."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class Line(Protocol):
 
 
 class Views(Protocol):
-    """What a message is composed from."""
+    """Views that a message is composed from."""
 
     async def experiment(self, experiment_id: int, /) -> Experiment | None: ...
 
@@ -55,7 +55,7 @@ class Views(Protocol):
 
 class Composer:
     def __init__(self, views: Views, caught_up: Callable[[], Awaitable[None]], clock: Clock, public_url: str, actor: str) -> None:
-        """`caught_up` returns when the views show what is decided on by now. `actor`: by which rules notices are decided."""
+        """`caught_up` returns when the views show what is decided on by now. `actor`: service and rules that decide notices."""
         self._views, self._caught_up, self._clock = views, caught_up, clock
         self._public_url, self._actor = public_url.rstrip("/"), actor
 
@@ -95,7 +95,7 @@ class Composer:
         return About(experiment.name, experiment.user, error if notice.severity != "info" else "", lines)
 
     def _link(self, notice: Notice) -> str:
-        """On the page, where whoever is not signed in is asked to."""
+        """Address on the web page, which asks a user who is not signed in to do so."""
         if notice.trial_id is not None:
             return f"{self._public_url}/trials/{notice.trial_id}"
         if notice.experiment_id is not None:

@@ -1,7 +1,7 @@
-"""Sends what is to be sent because a notice was recorded: after its commit, at least once, in order for each webhook.
+"""Sends recorded notices: after their commit, at least once, in order for each webhook.
 
-What waits stands in the gateway's state, folded from the log, so a restart goes on where the record is. Each webhook has a task
-of its own: a target that is away delays no other. What became of a message is recorded, too.
+Waiting notices are in the gateway's state, folded from the log, so a restart goes on where the log ends. Each webhook has a
+task of its own: an unreachable target delays no other. The outcome of each message is recorded, too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tenuto.services.gateway.notices.state import Notice, Notices, NoticesState,
 logger = logging.getLogger(__name__)
 
 RECORD_SECONDS_BETWEEN = 1.0
-"""Between attempts to record what became of a message, while the database is away."""
+"""Wait between attempts to record the outcome of a message, while the database is unreachable."""
 
 WAIT_LOOK_SECONDS = 1.0
-"""Between looks at trials that wait: limits are a second at least."""
+"""Shortest time between looks at trials that wait: limits are at least a second."""
 WAIT_LOOK_SHARE = 0.05
-"""Most of the time that looks take: with many webhooks and trials there are fewer looks."""
+"""Largest share of time that looks take: with many webhooks and trials there are fewer looks."""
 
 Open = Callable[[Webhook], Awaitable[Target]]
 """Opens a webhook's target. Raises NotNow and NotEver."""
@@ -43,20 +43,20 @@ Compose = Callable[[Webhook, Sequence[Notice]], Awaitable[Message]]
 
 @dataclass
 class Sender:
-    """Of one webhook, as long as it is there."""
+    """Sender of one webhook, as long as the webhook exists."""
 
     created_us: int
     task: asyncio.Task[None] | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    """There may be something to send."""
+    """Set when there may be something to send."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody asks for another attempt now."""
+    """Set when a user asks for another attempt now."""
     attempts: int = 0
-    """In a row that failed."""
+    """Attempts so far to send the present message."""
     answer: str = ""
-    """Of the last one that failed."""
+    """Error of the last attempt; empty if it did not fail."""
     next_us: int = 0
-    """When the next one is made."""
+    """Time of the next attempt; 0 if none is scheduled."""
     sealed_id: str = ""
     target: Target | None = None
 
@@ -73,17 +73,17 @@ class Deliveries:
         loop.on_folded(self._folded)
 
     def sender(self, name: str) -> Sender | None:
-        """How far the sending to a webhook is."""
+        """Sender of a webhook, with its progress; None if it has none."""
         return self._senders.get(name)
 
     def hurry(self, name: str) -> None:
-        """An attempt is made now, if anything waits and the target did not ask for time."""
+        """Makes an attempt now, if anything waits and the target did not ask for a delay."""
         sender = self._senders.get(name)
         if sender is not None:
             sender.hurried.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sends until cancelled."""
         await self._loop.wait_ready()
         looking = asyncio.create_task(self._look_at_waits(), name="webhook-waits")
         try:
@@ -98,7 +98,7 @@ class Deliveries:
                 await self._stop(name)
 
     async def _look_at_waits(self) -> None:
-        """No event comes when a trial has waited for too long: so the time is asked, and recorded with what follows from it."""
+        """Looks for trials that have waited too long, as no event reports that; the time is recorded with the notices."""
         took = 0.0
         while True:
             await asyncio.sleep(max(WAIT_LOOK_SECONDS, took / WAIT_LOOK_SHARE))
@@ -131,7 +131,7 @@ class Deliveries:
             self._changed.set()
 
     async def _match(self) -> None:
-        """One sender for each webhook."""
+        """Starts and stops senders, so that there is one for each webhook."""
         for name in list(self._senders):
             webhook = self._notices.webhooks.get(name)
             if webhook is None or webhook.created_us != self._senders[name].created_us:
@@ -153,7 +153,7 @@ class Deliveries:
         return webhook if webhook is not None and webhook.created_us == sender.created_us else None
 
     async def _keep_serving(self, name: str, sender: Sender) -> None:
-        """Whatever happens to one message, the next ones are sent."""
+        """Sends until the webhook is removed; an unexpected error does not stop later messages."""
         while self._webhook(name, sender) is not None:
             try:
                 await self._serve(name, sender)
@@ -165,7 +165,7 @@ class Deliveries:
 
     async def _serve(self, name: str, sender: Sender) -> None:
         line: list[Notice] = []
-        """What waits, the last first; one look at all that waits is for many messages."""
+        """Waiting notices, the last first; one look at all of them is enough for many messages."""
         while (webhook := self._webhook(name, sender)) is not None:
             # Cleared before the look, so that a notice which comes during it wakes the wait below.
             sender.woken.clear()
@@ -183,16 +183,16 @@ class Deliveries:
                 line.pop()
 
     async def _sleep_until(self, time_us: int) -> None:
-        while (left_us := time_us - self._clock.now_us()) > 0:  # noqa: ASYNC110 - the clock tells nobody
+        while (left_us := time_us - self._clock.now_us()) > 0:  # noqa: ASYNC110 - the clock has nothing to wait on
             await asyncio.sleep(left_us / 1e6)
 
     async def _deliver(self, name: str, sender: Sender, batch: Batch) -> bool:
-        """Returns when the message is delivered or given up, and that is recorded. False: it is neither, as the webhook was
+        """True once the message is delivered or given up, and that is recorded. False: it is neither, as the webhook was
         paused or removed."""
         notices, message = batch.notices, None
         sender.attempts = 0
         while (webhook := self._webhook(name, sender)) is not None and not webhook.paused:
-            # The attempt below is the one that was asked for until now.
+            # The attempt below is the answer to all requests for one until now.
             sender.hurried.clear()
             try:
                 if message is None:
@@ -238,7 +238,7 @@ class Deliveries:
             raise NotNow(f"the gateway {what}") from None
 
     async def _wait(self, webhook: Webhook, sender: Sender, notices: Sequence[Notice], error: NotNow) -> bool:
-        """Until the next attempt. False: there is none, and that is recorded."""
+        """Waits for the next attempt. False: there is none, and that is recorded."""
         seconds = wait_seconds(sender.attempts, error.retry_after_seconds, self._fraction())
         now_us = self._clock.now_us()
         if gives_up(notices, now_us, seconds):
@@ -251,7 +251,7 @@ class Deliveries:
         )  # fmt: skip
         if seconds >= RECORDED_WAIT_SECONDS:
             await self._note(webhook, sender, notices, "delayed", error.answer)
-        # The target asked for this time, so nobody may shorten it.
+        # The target asked for this wait, so no user's request shortens it.
         if error.retry_after_seconds is not None:
             await asyncio.sleep(seconds)
             return True
@@ -265,7 +265,7 @@ class Deliveries:
     async def _note(
         self, webhook: Webhook, sender: Sender, notices: Sequence[Notice], outcome: str, answer: str, id: str = "", ref: str = ""
     ) -> None:
-        """Records what became of a message, however long that takes: what is not on record is sent again after a restart."""
+        """Records the outcome of a message, however long that takes: without a record it is sent again after a restart."""
         command = NoteDelivery(
             id=self._clock.new_id(),
             time_us=self._clock.now_us(),
@@ -296,4 +296,4 @@ class Deliveries:
 
 
 _QUIET = 3
-"""Failures in a row that are usual, and no warning."""
+"""Number of failures in a row from which each one is logged as a warning."""

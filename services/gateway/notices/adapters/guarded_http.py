@@ -23,7 +23,7 @@ class RedirectRefused(aiohttp.ClientError):
 
 
 class Lookup(AbstractResolver):
-    """Of one target: a name server that does not answer holds nobody else's thread."""
+    """Looks up names of one target in its own thread: a name server that does not answer blocks no other target."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "webhook-lookup")
@@ -44,8 +44,8 @@ class Lookup(AbstractResolver):
 
 
 class Channel:
-    """The HTTP client of one target, opened when it is first used. Nothing of this process's environment (proxies, passwords) is
-    used."""
+    """The HTTP client of one target, opened at its first use. It takes nothing from this process's environment (proxies,
+    passwords)."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard, self._lookup = guard, Lookup()
@@ -80,7 +80,7 @@ async def _no_redirect(session: aiohttp.ClientSession, context: SimpleNamespace,
 
 
 def failure(error: BaseException, guard: Guard) -> NotNow | NotEver:
-    """What an attempt without an answer means, in words without address or secret."""
+    """Outcome of an attempt without an answer, in words without address or secret."""
     if guard.refused:
         return NotEver(f"its address is refused: {guard.refused}")
     if isinstance(error, RedirectRefused):

@@ -1,4 +1,4 @@
-"""What a message says: its notices in words. How a target shows that is the target's own matter."""
+"""Content of a message: its notices in words. Each target chooses how to show them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ERROR_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True)
 class About:
-    """What the views know of what a notice is about, when it is sent."""
+    """Facts from the views about the subject of a notice, at the time of sending."""
 
     experiment_name: str = ""
     user: str = ""
     error: str = ""
     log_lines: tuple[str, ...] = ()
-    """The last ones of the trial."""
+    """Last log lines of the trial."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Told:
     severity: Severity
     recovered: bool
     why: str
-    """One sentence."""
+    """Reason for the notice, in one sentence."""
     subject: str
-    """`experiment/3` or `agent/node-1`: what belongs together."""
+    """Subject such as `experiment/3` or `agent/node-1`; notices of one subject belong together."""
     link: str
     experiment_id: int | None = None
     experiment_name: str = ""
@@ -56,13 +56,13 @@ class Told:
 @dataclass(frozen=True)
 class Message:
     id: str
-    """The same at each attempt."""
+    """Id that is the same at each attempt."""
     webhook: str
     time_us: int
-    """When it is sent."""
+    """Time at which it is composed, just before the first attempt."""
     notices: tuple[Told, ...]
     reference: str = ""
-    """What the target called the message about this experiment before. Empty: there was none."""
+    """Reference that the target gave to the earlier message about this experiment. Empty: there was none."""
 
     @property
     def title(self) -> str:
@@ -72,7 +72,7 @@ class Message:
 
 
 def told(notice: Notice, about: About, link: str, actor: str) -> Told:
-    """`actor`: who decided it and by which version of the rules, as on record."""
+    """The notice in words. `actor`: service that decided it and version of its rules, as recorded."""
     reason: dict[str, Any] = json.loads(notice.reason)
     data = {
         "event_type": notice.event_type,
@@ -101,7 +101,7 @@ def told(notice: Notice, about: About, link: str, actor: str) -> Told:
 
 
 def as_data(message: Message) -> dict[str, Any]:
-    """The body of signed HTTP, before it is encoded: as the Standard Webhooks convention has it, `type`, `timestamp`, `data`."""
+    """Body of signed HTTP before it is encoded: `type`, `timestamp` and `data`, by the Standard Webhooks convention."""
     return {
         "type": "tenuto.test" if all(not item.event_type for item in message.notices) else "tenuto.notice",
         "timestamp": iso_time(message.notices[0].time_us),

@@ -1,4 +1,4 @@
-"""Reads from the log what a webhook knew when an event came, and so why it has, or has not, a notice about it."""
+"""Explains why a webhook has, or has not, a notice about an event, by its state at that event, read from the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenuto.services.gateway.notices.state import Notices
 
 PAGE_EVENTS = 500
 PAGES_MAX = 40
-"""20,000 events of one kind: the validations of the longest trials."""
+"""Most pages of one read, 20,000 events of one kind: the validations of the longest trials."""
 OF_WEBHOOK = (WebhookCreated.TYPE, WebhookChanged.TYPE, WebhookRemoved.TYPE)
 OF_EXPERIMENT = (ExperimentSubmitted.TYPE, ExperimentDescribed.TYPE)
 ENDS = (ExperimentCompleted.TYPE, ExperimentFailed.TYPE, ExperimentCanceled.TYPE, TrialStopped.TYPE)
@@ -29,12 +29,12 @@ ENDS = (ExperimentCompleted.TYPE, ExperimentFailed.TYPE, ExperimentCanceled.TYPE
 @dataclass(frozen=True)
 class Explanation:
     number: int | None
-    """Of the notice. None: there is none."""
+    """Number of the notice. None: there is none."""
     sentences: tuple[str, ...]
 
 
 async def explain(log: EventLog, name: str, event: Event) -> Explanation:
-    """Raises LogUnavailable."""
+    """Explanation why the webhook has, or has not, a notice about the event. Raises LogUnavailable."""
     cause = event.causation_id if event.stream.startswith("request/") else event.id
     for later in await _pages(log, [WebhookTriggered.TYPE], f"notice/{name}", after=event.position, pages=2):
         data = later.data
@@ -52,7 +52,7 @@ def _folded(events: Sequence[Event]) -> Notices:
 
 
 async def _history(log: EventLog, name: str, event: Event) -> list[Event]:
-    """What the webhook's rules fold, up to the event, in the order of the log."""
+    """Events that the webhook's rules fold, up to this one, in the order of the log."""
     known = await _pages(log, OF_WEBHOOK, "request/cluster", upto=event.position)
     found = [item for item in known if getattr(item.data, "name", None) == name]
     experiment_id = experiment_id_of(event.data)

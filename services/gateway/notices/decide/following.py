@@ -16,7 +16,7 @@ from tenuto.services.gateway.notices.state import WAITING_MAX, HiddenOf, Notices
 
 
 def follow(notices: Notices, data: EventData, time_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
-    """The notices that follow from an event that is folded already. `time_us`: of the event."""
+    """Notices that follow from an event that is folded already. `time_us`: time of the event."""
     webhooks = notices.webhooks
     if not webhooks:
         return []
@@ -47,7 +47,7 @@ def follow(notices: Notices, data: EventData, time_us: int, hidden_of: HiddenOf 
 
 
 def follow_own(notices: Notices, events: Iterable[EventData], time_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
-    """The notices that follow from what the gateway itself has just decided, and nobody has folded."""
+    """Notices that follow from events that the gateway itself has just decided and not yet folded."""
     found: list[EventData] = []
     if not notices.webhooks:
         return found
@@ -61,7 +61,7 @@ def follow_own(notices: Notices, events: Iterable[EventData], time_us: int, hidd
 
 
 def follow_waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> list[EventData]:
-    """The notices of trials that wait for too long by now."""
+    """Notices about trials that have waited too long by now."""
     found: list[EventData] = []
     for wait in tuple(islice(waits(notices, now_us, hidden_of), TOLD_MAX)):
         webhook = notices.webhooks[wait.webhook]
@@ -85,7 +85,7 @@ def triggered(
     trial_id: str | None = None,
     agent_id: str | None = None,
 ) -> WebhookTriggered:
-    """Its next notice. What comes within `group_seconds` of the first of a group belongs to it."""
+    """Next notice of a webhook. It joins the last group if that began less than `group_seconds` ago."""
     joins = webhook.group_seconds > 0 and time_us < webhook.group_until_us
     group_us = int(webhook.group_seconds * 1e6)
     return WebhookTriggered(
@@ -104,7 +104,7 @@ def triggered(
 
 
 def _queued(webhook: Webhook, notice: WebhookTriggered) -> list[EventData]:
-    """The notice; and at once its end, where too many wait."""
+    """The notice, followed at once by its failure if too many wait."""
     if len(webhook.waiting) < WAITING_MAX:
         return [notice]
     reason = TooManyWait(waiting=WAITING_MAX).reason()

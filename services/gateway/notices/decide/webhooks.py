@@ -1,4 +1,4 @@
-"""What is decided when somebody makes, tries or removes a webhook, and when a target has answered."""
+"""Decides requests of users about webhooks, and the outcome of each message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tenuto.services.gateway.rights.permissions import CHANGES_WEBHOOK, refusal
 
 
 def own(state: NoticesState, name: str, user: str) -> Webhook:
-    """The webhook, for whoever may change it. Raises Refused."""
+    """Webhook that the user may change. Raises Refused."""
     webhook = state.notices.webhooks.get(name)
     if webhook is None:
         raise Refused(f"There is no webhook {name}; `tenuto webhook ls` lists those that there are.", "not_found")
@@ -90,7 +90,7 @@ def tell_waits(state: NoticesState, command: TellWaits) -> Sequence[EventData]:
 
 
 def _check_triggers(triggers: Iterable[Trigger]) -> None:
-    """Raises Refused."""
+    """Raises Refused for a type of event that no notice can be about."""
     for trigger in triggers:
         wrong = sorted(set(trigger.types) - CAUSES) if isinstance(trigger, EventTrigger) else []
         if wrong:
@@ -133,7 +133,7 @@ def redeliver(state: NoticesState, command: Redeliver) -> Sequence[EventData]:
 
 
 def note(state: NoticesState, command: NoteDelivery) -> Sequence[EventData]:
-    """What became of a message. Nothing, where the webhook was removed meanwhile, or it is on record already."""
+    """Outcome of a message. Nothing if the webhook was removed meanwhile, or the outcome is already recorded."""
     webhook = state.notices.webhooks.get(command.webhook)
     if webhook is None or webhook.created_us != command.created_us:
         return []

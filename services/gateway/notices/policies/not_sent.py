@@ -1,4 +1,4 @@
-"""Why a webhook has no notice about an event: the same rules as those that decide, asked one by one."""
+"""Explains why a webhook has no notice about an event, by the same rules as the decisions, one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED: tuple[tuple[type[Trigger], str], ...] = (
 
 
 def why_not(notices: Notices, name: str, data: EventData) -> tuple[str, ...]:
-    """Sentences: of the filters that did not fit, else of each trigger. The event is folded already."""
+    """Sentences about each filter that did not match, else about each trigger. The event is folded already."""
     webhook = notices.webhooks.get(name)
     if webhook is None:
         return (f"Webhook {name} did not exist when this event was recorded.",)

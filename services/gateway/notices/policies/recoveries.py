@@ -1,4 +1,4 @@
-"""When what there was a notice about is well again."""
+"""Detects when a problem that a notice reported is over."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tenuto.services.gateway.notices.policies.triggers import Fired, mark_key, m
 from tenuto.services.gateway.notices.state import TROUBLES_MAX, Trouble, Watched, Webhook
 
 PASSING = frozenset(rule for kind in (MetricBeyond, MetricStalled, TrialWaits) for rule in kind.RULES)
-"""Rules of troubles that a metric that is back, or a trial that starts, can end. Others end with the experiment."""
+"""Rules whose troubles end when a metric is back within its limit or a trial starts. Others end with the experiment."""
 
 
 def opened(troubles: Map[str, Trouble], subject: str, data: WebhookTriggered) -> Map[str, Trouble]:
-    """The troubles of a webhook after a notice."""
+    """Troubles of a webhook after a notice."""
     before = troubles.get(subject)
     if data.recovered:
         return troubles if before is None else troubles.delete(subject)
@@ -32,7 +32,8 @@ def opened(troubles: Map[str, Trouble], subject: str, data: WebhookTriggered) ->
 
 
 def well_again(webhook: Webhook, data: EventData, experiment_id: int | None, watched: Watched | None) -> Fired | None:
-    """What the event says is well again; None where there was no notice about it, or more of it is not well."""
+    """Recovery that the event shows; None if no notice reported a problem, a part of it persists, or the webhook
+    does not send recoveries."""
     if not webhook.recoveries:
         return None
     if isinstance(data, AgentJoined):
@@ -49,7 +50,7 @@ def well_again(webhook: Webhook, data: EventData, experiment_id: int | None, wat
 
 
 def _back(webhook: Webhook, data: ValidationReported | AllocationGranted, watched: Watched | None) -> Fired | None:
-    """The first of the trial's marks that was beyond its limit, and is not any more."""
+    """Recovery by the first of the trial's marks that was beyond its limit and no longer is; None if there is none."""
     for index, trigger in enumerate(webhook.triggers):
         mark = webhook.marks.get(mark_key(index, data.trial_id))
         if mark is None or mark.beyond or not mark.was_beyond:
@@ -68,4 +69,4 @@ def _beyond(webhook: Webhook, experiment_id: int) -> bool:
     """True if a metric of the experiment is beyond its limit, or one of its trials waits for too long."""
     return any(
         mark.beyond and experiment_of(key.partition("/")[2]) == experiment_id for key, mark in webhook.marks.items()
-    )  # in any order: only whether there is one
+    )  # the order does not matter to `any`

@@ -1,4 +1,4 @@
-"""Whether an event is worth a notice, by the triggers and filters of a webhook. Which numbers were compared is recorded."""
+"""Decides whether an event is worth a notice, by the triggers and filters of a webhook. The compared numbers are recorded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tenuto.schemas.webhooks import (
 from tenuto.services.gateway.notices.state import MARKS_MAX, Mark, Watched, Webhook
 
 NOT_CAUSES = frozenset({"TrialProgressed", "ReportRefused"})
-"""Events that come every few seconds of a trial, and say nothing that a person waits for."""
+"""Types of events that a trial has every few seconds, and that no user waits for."""
 CAUSES_ELSEWHERE = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER != "gateway") - NOT_CAUSES
 """Types of events of other services that a notice can be about."""
 OWN_CAUSES = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER == "gateway" and kind.STREAM == "request") - {
@@ -54,7 +54,8 @@ OWN_CAUSES = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER
     "WebhookSecretChanged",
     "WebhookRemoved",
 }
-"""The gateway's own: requests of users. Not what it records of webhooks, as a notice about a notice would never end."""
+"""Types of the gateway's own events that a notice can be about: requests of users. Those about webhooks are excluded, as a
+notice about a notice would never end."""
 CAUSES = CAUSES_ELSEWHERE | OWN_CAUSES
 ENDS: tuple[tuple[type[EventData], str], ...] = (
     (ExperimentCompleted, "completed"),
@@ -71,7 +72,7 @@ class Fired(NamedTuple):
 
 
 def experiment_id_of(data: EventData) -> int | None:
-    """The experiment that an event is about."""
+    """Id of the experiment that an event is about; None if it is about none."""
     found = getattr(data, "experiment_id", None)
     if found is not None:
         return int(found)
@@ -80,7 +81,7 @@ def experiment_id_of(data: EventData) -> int | None:
 
 
 def passes(filters: Filters, experiment_id: int | None, watched: Watched | None) -> bool:
-    """Whether an event about that experiment, or none, is let through."""
+    """True if the filters let through an event about that experiment, or about none."""
     if experiment_id is None or filters == Filters():
         return True
     if filters.experiments and experiment_id not in filters.experiments:
@@ -97,7 +98,7 @@ def passes(filters: Filters, experiment_id: int | None, watched: Watched | None)
 
 
 class Judged(Protocol):
-    """What has triggers: a webhook, or an experiment with rules."""
+    """Holder of triggers: a webhook, or an experiment with rules."""
 
     @property
     def triggers(self) -> Sequence[Trigger]: ...
@@ -106,13 +107,14 @@ class Judged(Protocol):
 
 
 def first_fired(webhook: Webhook, watched: Watched | None, data: EventData) -> Fired | None:
-    """What the first of the triggers says that the event sets off. The event's validations are marked already."""
+    """Severity and reason by the first trigger that the event sets off; None if it sets off none. A validation is already in
+    the marks."""
     found = (fired_by(webhook, index, watched, data) for index in range(len(webhook.triggers)))
     return next((item for item in found if item is not None), None)
 
 
 def fired_by(judged: Judged, index: int, watched: Watched | None, data: EventData) -> Fired | None:
-    """What one of the triggers says."""
+    """Severity and reason by one of the triggers; None if the event does not set it off."""
     trigger = judged.triggers[index]
     return _measured(judged, index, trigger, data, watched) or _fired(trigger, data)
 
@@ -152,7 +154,7 @@ def _ended(trigger: ExperimentTrigger, data: EventData) -> Fired | None:
     return Fired("error" if state == "failed" else "info", ended.reason())
 
 
-# Triggers that compare a validation with those before it: what they remember of each trial is a mark.
+# Triggers that compare a validation with earlier ones keep a mark for each trial.
 
 
 def mark_key(index: int, trial_id: str) -> str:
@@ -160,7 +162,7 @@ def mark_key(index: int, trial_id: str) -> str:
 
 
 def marked(judged: Judged, watched: Watched | None, data: ValidationReported) -> Map[str, Mark]:
-    """Its marks with this validation."""
+    """Marks of the triggers after this validation."""
     marks = judged.marks
     for index, trigger in enumerate(judged.triggers):
         if not isinstance(trigger, (MetricTrigger, StallTrigger)):

@@ -1,4 +1,4 @@
-"""Which trials wait for slots, since when, and whose wait a webhook tells of: while it lasts, by recorded times."""
+"""Trials that wait for slots, since when, and the waits that a webhook tells of while they last, by recorded times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_DEMANDS: tuple[type[EventData], ...] = (
     ExperimentResumeRequested,
 )
 TOLD_MAX = 500
-"""Waits that are told by one decision; the next one follows a moment later."""
+"""Most waits that one decision tells of; the next decision follows a moment later."""
 
 
 class Wait(NamedTuple):
@@ -73,7 +73,7 @@ def marked_over(webhook: Webhook, trial_id: str) -> Webhook:
 
 
 def marked_told(webhook: Webhook, trial_id: str, limit_seconds: float) -> Webhook:
-    """The webhook after it told of a wait: shorter limits are told with it."""
+    """The webhook after it told of a wait: shorter limits count as told, too."""
     marks = webhook.marks
     for index, trigger in enumerate(webhook.triggers):
         if isinstance(trigger, WaitTrigger) and trigger.seconds <= limit_seconds:
@@ -82,7 +82,7 @@ def marked_told(webhook: Webhook, trial_id: str, limit_seconds: float) -> Webhoo
 
 
 def waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> Iterator[Wait]:
-    """Waits that are to be told now: of each webhook and trial the longest limit that is reached."""
+    """Waits to tell of now: for each webhook and trial the longest limit that is reached."""
     for name in sorted(notices.webhooks):
         webhook = notices.webhooks[name]
         limits = [(index, item.seconds) for index, item in enumerate(webhook.triggers) if isinstance(item, WaitTrigger)]
@@ -101,7 +101,7 @@ def waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> I
 
 
 def _reached(webhook: Webhook, trial_id: str, demand: Demand, limits: list[tuple[int, float]], now_us: int) -> float:
-    """The longest limit that is reached and not told; 0: none."""
+    """Longest limit, in seconds, that is reached and not yet told; 0 if there is none."""
     if not demand.waits:
         return 0.0
     found = 0.0

@@ -38,8 +38,6 @@ KILL_ROUNDS_MAX = 50
 """Most rounds of killing the processes that a worker left: each round catches those forked during the previous one."""
 QUIET_LOOKS = 2
 """Searches in a row without a new process after which a tree of processes counts as killed."""
-QUIET_LOOKS = 2
-"""Searches in a row without a new process after which a tree of processes counts as killed."""
 KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 """Pause between rounds; the first ones are shorter, because most processes are about to leave."""
 CLEANER_ROUNDS_MAX = 40

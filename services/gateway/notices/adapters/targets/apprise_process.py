@@ -1,8 +1,8 @@
 """The process in which apprise sends one message: an order in JSON on standard input, an answer in JSON on standard output.
 
-An audit hook of the interpreter judges what any plugin does before it is done: each connection by the gateway's rules, with the
-address that is connected to (so redirects and names that change their meaning are judged, too); no other program is started, no
-file is written, and none is read but those of Python and its packages, as a plugin's address may name one.
+An audit hook of the interpreter judges each action of a plugin before it happens: a connection by the gateway's rules, with the
+address that is connected to (so redirects, and names that get another address, are judged, too); no other program is started,
+no file is written, and none is read but those of Python and its packages, as a plugin's address may name a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.services.gateway.notices.adapters.addresses import AddressRefused, Guard
 
 MEMORY_BYTES_MAX = 1 << 30
-"""Of address space: four times what apprise needs with its largest libraries."""
+"""Largest address space, in bytes: four times what apprise needs with its largest libraries."""
 PROCESSOR_SECONDS_MAX = 20
 FILES_MAX = 64
 ORDER_BYTES_MAX = 1 << 20
@@ -30,11 +30,11 @@ FORBIDDEN = (
     "os.chown", "os.listdir", "os.scandir", "os.putenv", "os.kill", "ctypes.dlopen", "ctypes.dlsym", "ftplib.connect",
     "shutil.", "winreg.", "glob.",
 )  # fmt: skip
-"""Beginnings of the names of events that end in a refusal."""
+"""Prefixes of the names of audit events that are refused."""
 
 
 class Judge:
-    """The hook. Until `armed` it only lets Python import what is needed."""
+    """The audit hook. Until `armed` it judges only connections, so that Python can import what is needed."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard, self.armed = guard, False
@@ -58,7 +58,7 @@ class Judge:
             host = host.decode("ascii", "replace")
         try:
             ipaddress.ip_address(str(host).partition("%")[0])
-        except ValueError:  # a name would be looked up where nobody judges; a path is a socket of this machine
+        except ValueError:  # a name would be looked up unjudged; a path is a socket of this machine
             self._guard.refused = "it leads to no address of a network"
             raise AddressRefused(self._guard.refused) from None
         self._guard.check(str(host))
@@ -80,7 +80,7 @@ class Judge:
 
 
 LISTING = frozenset({"os.listdir", "os.scandir"})
-"""What imports need."""
+"""Audit events that imports need; allowed in folders that may be read."""
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS_MAX, PROCESSOR_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
     order = json.loads(sys.stdin.buffer.read(ORDER_BYTES_MAX))
-    signal.alarm(int(order["seconds"]) + 1)  # should the gateway be killed meanwhile, nobody else ends this process
+    signal.alarm(int(order["seconds"]) + 1)  # ends this process even if the gateway is killed meanwhile
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a plugin prints is no answer
     guard = Guard([ipaddress.ip_network(text) for text in order["allowed"]])

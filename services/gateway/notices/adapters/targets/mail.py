@@ -1,4 +1,4 @@
-"""E-mail through a server of the user's (SMTP), by aiosmtplib: encrypted by STARTTLS or from the first byte, with login."""
+"""E-mail through an SMTP server of the user's, by aiosmtplib: encrypted by STARTTLS or from the first byte, with login."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Mail:
         return Delivered(f"SMTP 250{but}")
 
     async def _connected(self) -> socket.socket:
-        """A connection to an address that was judged. Raises AddressRefused and OSError."""
+        """Connection to an address that the guard allows. Raises AddressRefused and OSError."""
         loop, last = asyncio.get_running_loop(), OSError("no address")
         for found in await self._lookup.resolve(self._settings.host, self._settings.port):
             place = (found["host"], found["port"])
@@ -111,7 +111,7 @@ def composed(message: Message, settings: MailTarget) -> EmailMessage:
     domain = settings.sender.rpartition("@")[2]
     mail["Message-ID"] = f"<{message.id}@{domain}>"
     mail["References"] = f"<{first.subject.replace('/', '.')}.{message.webhook}@{domain}>"
-    mail["Auto-Submitted"] = "auto-generated"  # so that no holiday's answer comes back (RFC 3834)
+    mail["Auto-Submitted"] = "auto-generated"  # so that no automatic reply comes back (RFC 3834)
     mail["X-Priority"] = {"error": "2", "warning": "3", "info": "4"}[worst]
     mail.set_content("\n".join(in_words(message))[:BODY_CHARACTERS_MAX] + "\n", cte="base64")
     return mail
@@ -122,7 +122,8 @@ def _line(text: str) -> str:
 
 
 def _failure(error: aiosmtplib.SMTPException) -> NotNow | NotEver:
-    """What an error means, by its code: 4yz passes, 5yz stays (RFC 5321). The server's words may quote what it was sent."""
+    """Outcome of an error, by its code: 4yz is temporary, 5yz permanent (RFC 5321). The server's words are left out, as they may
+    quote the message."""
     if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
         return _by_code([item.code for item in error.recipients], "refuses the recipients")
     if isinstance(error, aiosmtplib.SMTPAuthenticationError):

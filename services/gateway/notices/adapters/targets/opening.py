@@ -1,4 +1,4 @@
-"""Makes the target of a webhook, of what is kept of it: encrypted, in the table of secrets, under an id that no user has."""
+"""Opens the target of a webhook by its settings, which are encrypted in the table of secrets, under a name that no user has."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tenuto.services.gateway.notices.adapters.targets.target import Means, NotEv
 GROUP = "tenuto.notice_targets"
 PLACE_CHARACTERS_MAX = 256
 OWNER = ":webhook"
-"""Of its secrets; users' names begin with a letter."""
+"""Owner of the secrets of targets; no user, as users' names begin with a letter."""
 SECRET_BYTES = 32
 ORPHAN_US = 3_600 * 1_000_000
-"""So old is what is kept of no webhook when it is removed: it was written, and the request that followed was refused."""
+"""Age at which settings without a webhook are removed: they were written, and the request that followed was refused."""
 
 
 class OldSecret(Model):
@@ -33,7 +33,7 @@ class OldSecret(Model):
 
 
 class Sealed(Model):
-    """What is kept of a target."""
+    """Settings and secrets of a target, as they are kept."""
 
     target: TargetSettings
     old_secrets: tuple[OldSecret, ...] = Field(default=(), max_length=10)
@@ -48,7 +48,7 @@ def new_secret() -> str:
 
 
 class BadSettings(ValueError):
-    """What is given for a target of another package is not what it needs. `str(error)` shows no value, which may be secret."""
+    """Settings that a target of another package does not accept. `str(error)` shows no value, as values may be secret."""
 
 
 def plugin_of(kind: str) -> TargetPlugin:
@@ -60,7 +60,7 @@ def plugin_of(kind: str) -> TargetPlugin:
 
 
 def shown(target: TargetSettings) -> str:
-    """Place of the target, as people may see it. Raises PluginError, BadSettings."""
+    """Place of the target that users may see. Raises PluginError, BadSettings."""
     plugin = plugin_of(target.kind)
     return plugin.shown(_settings(plugin, target))[:PLACE_CHARACTERS_MAX]
 
@@ -80,7 +80,7 @@ def _settings(plugin: TargetPlugin, target: TargetSettings) -> Any:
 
 
 class Vault:
-    """Where targets are kept."""
+    """Store of targets."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -90,7 +90,7 @@ class Vault:
         await self._secrets.set(OWNER, sealed_id, sealed.to_json().decode(), now_us)
 
     async def find(self, sealed_id: str) -> Sealed | None:
-        """None: it is not there, or was encrypted with another key. Raises SecretKeyError."""
+        """Stored target; None if it is missing, encrypted with another key or of another release. Raises SecretKeyError."""
         reference = f"{OWNER}/{sealed_id}"
         text = (await self._secrets.values([reference])).get(reference)
         try:
@@ -99,7 +99,7 @@ class Vault:
             return None
 
     async def forget_others(self, kept: Iterable[str], now_us: int) -> None:
-        """All but these, where nobody is about to make a webhook of it."""
+        """Removes all but `kept`, except recent ones, whose webhook may be about to be recorded."""
         known = set(kept)
         for item in await self._secrets.names(OWNER):
             if item.name not in known and item.updated_us + ORPHAN_US < now_us:
@@ -110,8 +110,8 @@ class Vault:
 
 
 def open_target(sealed: Sealed, allowed: Sequence[Network]) -> Target:
-    """Raises NotEver where a package is missing or wants other settings. What a target needs is imported when the first of its
-    kind is opened."""
+    """Opens a target; the libraries of its kind are imported when the first one is opened. Raises NotEver if a package is missing
+    or needs other settings."""
     try:
         plugin = plugin_of(sealed.target.kind)
         return plugin.open(_settings(plugin, sealed.target), Means(Guard(allowed), allowed, sealed.old))

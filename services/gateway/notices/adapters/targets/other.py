@@ -1,7 +1,7 @@
-"""Everything else (Teams, Discord, Telegram, ...) through apprise.
+"""All other services (Teams, Discord, Telegram, ...) through apprise.
 
-Its plugins connect by themselves: so each attempt is a process of its own, which judges every connection, starts nothing, writes
-nothing and ends in time. What is secret goes there by a pipe.
+Its plugins open their own connections, so each attempt is a process of its own, which judges every connection, starts no
+program, writes no file and ends in time. Secrets are passed to it by a pipe.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tenuto.services.gateway.notices.adapters.targets import target
 from tenuto.services.gateway.notices.adapters.targets.target import Delivered, Means, NotEver, NotNow, TargetPlugin
 
 PROCESSES_MAX = 16
-"""Of all webhooks, at once: each has some 60 MB for a second or two. Others wait for their turn."""
+"""Most processes at once, for all webhooks: each has some 60 MB for a second or two. Others wait for their turn."""
 BODY_CHARACTERS_MAX = 20_000
-"""A service that takes less gets the beginning."""
+"""Most characters of a message; a service that takes less gets the beginning."""
 ANSWER_BYTES_MAX = 4_096
 INHERITED = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH")
-"""Variables that the process needs to start and to trust certificates: no proxies, and nothing that is secret."""
+"""Variables that the process needs to start and to trust certificates: no proxies and no secrets."""
 COMMAND = ("-m", "tenuto.services.gateway.notices.adapters.targets.apprise_process")
 _turns = asyncio.Semaphore(PROCESSES_MAX)
 

@@ -1,7 +1,7 @@
-"""PagerDuty's Events API v2, by its own client: one alert per experiment (or agent), resolved when that is well again.
+"""PagerDuty's Events API v2, by its own client: one alert per experiment (or agent), resolved when its problem is over.
 
-The client blocks, tries again by itself and waits in between; here it does neither, as the webhook's own schedule does that for
-all targets. It runs in a thread of its own, so that a PagerDuty that hangs takes nobody else's.
+The client blocks, and would retry by itself after waits; here it does not retry, as the webhook's own schedule does that for
+all targets. It runs in a thread of its own, so that a PagerDuty that hangs blocks no other target.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)  # it writes a line for ea
 
 
 class Pinned(httpx2.BaseTransport):
-    """Sends what is for PagerDuty to where it is (its European region is elsewhere). The host is looked up once, and the address
-    that was judged is connected to; the certificate must still be the host's."""
+    """Sends requests to the configured host of PagerDuty (its European region has another). The host is looked up once, and the
+    connection goes to the address that was judged; the certificate must still be the host's."""
 
     def __init__(self, api_url: str, guard: Guard) -> None:
         self._origin, self._guard = httpx2.URL(api_url), guard
@@ -102,13 +102,13 @@ class PagerDuty:
 
 
 def _judge(response: httpx2.Response) -> None:
-    """Before the client sees an answer: it would sleep on some, and try again by itself."""
+    """Raises NotNow or NotEver before the client sees an error: it would sleep on some, and retry by itself."""
     if not response.is_success:
         judged(response.status_code, retry_after(response.headers.get("Retry-After"), time.time()), final=True)
 
 
 def _by_subject(message: Message) -> Iterator[tuple[Told, Told]]:
-    """For each subject its last notice, which says whether it is well, and its worst one."""
+    """Last notice of each subject, which says whether the problem is over, and its worst one."""
     for subject in dict.fromkeys(item.subject for item in message.notices):
         about = [item for item in message.notices if item.subject == subject]
         yield about[-1], max(about, key=lambda item: RANK[item.severity])

@@ -1,5 +1,5 @@
-"""Slack, by its own SDK: through an incoming webhook, or as a bot. A bot posts one message per experiment and updates it; what
-follows goes into its thread."""
+"""Slack, by its own SDK: through an incoming webhook, or as a bot. A bot posts one message per experiment and updates it; later
+notices go into its thread."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tenuto.services.gateway.notices.adapters.targets.target import (
 PASSING = frozenset({"fatal_error", "internal_error", "ratelimited", "rate_limited", "request_timeout", "service_unavailable"})
 """Errors of the Web API that may be over at the next attempt; all others need a person."""
 GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"})
-"""The message about this experiment cannot be updated any more: another one is posted."""
+"""Errors that say that the message about this experiment can no longer be updated: another one is posted."""
 _FAILED = (aiohttp.ClientError, SlackClientError, OSError, TimeoutError, ValueError)
 
-logging.getLogger("slack_sdk").setLevel(logging.WARNING)  # below that it writes addresses and bodies into the log
+logging.getLogger("slack_sdk").setLevel(logging.WARNING)  # below that level it logs addresses and bodies
 
 
 class _Slack:
@@ -45,7 +45,7 @@ class _Slack:
         self._guard, self._http = guard, Channel(guard)
 
     def _options(self) -> Any:
-        """Of the SDK's clients: they try once."""
+        """Options of the SDK's clients, which try once."""
         return {"timeout": int(ATTEMPT_SECONDS_MAX), "session": self._http.session(), "retry_handlers": []}
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class SlackBot(_Slack):
         if not posted:
             return await self._posted(message)
         try:
-            # First what may be repeated without harm: an attempt that breaks between the two adds nothing to the thread.
+            # The update comes first, as repeating it is harmless: a failure between the two adds nothing to the thread.
             shown = blocks(message, details=False)
             await self._asked("chat_update", channel=channel, ts=posted, text=text(message), blocks=shown)
         except _MessageGone:

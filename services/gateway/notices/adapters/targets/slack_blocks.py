@@ -12,12 +12,12 @@ HEADER_CHARACTERS_MAX = 150
 SECTION_CHARACTERS_MAX = 3_000
 TEXT_CHARACTERS_MAX = 3_000
 NOTICES_SHOWN_MAX = 20
-"""In one message of at most 50 blocks."""
+"""Most notices that are shown in one message, which has at most 50 blocks."""
 SIGNS = {"info": ":information_source:", "warning": ":warning:", "error": ":rotating_light:"}
 
 
 def blocks(message: Message, *, details: bool = True) -> list[Block]:
-    """`details`: with errors and the last lines of logs."""
+    """Blocks of the message. `details`: with errors and the last lines of logs."""
     found: list[Block] = [HeaderBlock(text=_cut(message.title, HEADER_CHARACTERS_MAX))]
     for item in message.notices[:NOTICES_SHOWN_MAX]:
         found += _notice(item, details)
@@ -28,7 +28,7 @@ def blocks(message: Message, *, details: bool = True) -> list[Block]:
 
 
 def text(message: Message) -> str:
-    """What phones show, and programs that know no blocks."""
+    """Text for phones, and for programs that show no blocks."""
     return _cut(escaped(message.title), TEXT_CHARACTERS_MAX)
 
 
@@ -48,7 +48,7 @@ def _notice(item: Told, details: bool) -> Sequence[Block]:
 
 
 def _section(lines: Sequence[str]) -> str:
-    """As many of the parts as fit: one that was cut in the middle of its code would swallow the rest."""
+    """Text of as many parts as fit: a part cut in the middle of its code block would swallow the rest."""
     shown = _cut(lines[0], SECTION_CHARACTERS_MAX)
     for line in lines[1:]:
         if len(shown) + 1 + len(line) <= SECTION_CHARACTERS_MAX:
@@ -62,7 +62,7 @@ def _code(what: str) -> str:
 
 
 def escaped(what: str) -> str:
-    """Slack gives three characters a meaning."""
+    """Text in which the three characters are escaped that have a meaning in Slack."""
     return what.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,4 +1,4 @@
-"""What a target of notices promises. `tests/contract/test_targets.py` tries it on each."""
+"""Contract of the targets of notices. `tests/contract/test_targets.py` tests each of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tenuto.services.gateway.notices.adapters.addresses import Guard, Network
 from tenuto.services.gateway.notices.adapters.messages import Message
 
 ATTEMPT_SECONDS_MAX = 15.0
-"""From looking the name up to the whole answer: a receiver that does more than note the message should do that later."""
+"""Longest attempt, from the lookup of the name to the whole answer: a receiver that does more than note the message should do
+that later."""
 ANSWER_BYTES_MAX = 64 * 1024
 ANSWER_CHARACTERS_MAX = 200
-"""Of what a target says, on record."""
+"""Most characters of a target's answer that are recorded."""
 
 
 @dataclass(frozen=True)
 class Delivered:
     answer: str
     reference: str = ""
-    """What the target calls the message, where a later one about the same experiment may update it."""
+    """Reference of the target to the message, by which a later one about the same experiment updates it. Empty: it cannot."""
 
 
 class NotNow(Exception):
-    """Not taken, and worth another attempt. `retry_after_seconds`: what the target asked for."""
+    """Message that was not accepted, and is worth another attempt. `retry_after_seconds`: wait that the target asked for."""
 
     def __init__(self, answer: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(answer)
@@ -35,7 +36,7 @@ class NotNow(Exception):
 
 
 class NotEver(Exception):
-    """Not taken, and another attempt would change nothing until a person mends something."""
+    """Message that was not accepted, and will not be until a person mends something."""
 
     def __init__(self, answer: str) -> None:
         super().__init__(answer)
@@ -44,20 +45,20 @@ class NotEver(Exception):
 
 @dataclass(frozen=True)
 class Means:
-    """What a target is opened with, beside its settings."""
+    """Means that a target is opened with, besides its settings."""
 
     guard: Guard
     """Judges each address that is connected to: `guarded_http.Channel(guard)` is an HTTP client that asks it."""
     allowed: Sequence[Network]
-    """Networks that are not public and may be reached all the same, as the operator set."""
+    """Networks that are not public and that the operator allows."""
     old_secrets: Callable[[int], Sequence[str]]
     """(now, in microseconds) -> earlier secrets that messages are still signed with, the newest first."""
 
 
 class Target(Protocol):
     async def send(self, message: Message) -> Delivered:
-        """Sends it once, in ATTEMPT_SECONDS_MAX, to no address that the guard refuses, and follows no redirect. Raises NotNow and
-        NotEver, whose text has none of the target's secrets; nothing else."""
+        """Sends the message once, in ATTEMPT_SECONDS_MAX, to no address that the guard refuses, without following redirects.
+        Raises only NotNow and NotEver, whose text has none of the target's secrets."""
         ...
 
     async def close(self) -> None: ...
@@ -65,16 +66,16 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class TargetPlugin:
-    """What a plug-in of `tenuto.notice_targets` declares."""
+    """Declaration of a plug-in of `tenuto.notice_targets`."""
 
     settings: type[Model]
-    """What users give for it; the settings and secrets of another package's are its fields alike."""
+    """Model of the settings that users give; for a plug-in of another package its fields are both settings and secrets."""
     open: Callable[[Any, Means], Target]
     """(settings, means) -> the target. Connects to nothing."""
     shown: Callable[[Any], str]
-    """Place that people may see, on record too: an address may be as secret as a password."""
+    """(settings) -> place that users may see, and that is recorded: a whole address may be as secret as a password."""
     recovers: bool = False
-    """True: unless users say otherwise, it is told when what there was a notice about is well again."""
+    """True: unless users say otherwise, it is told when a reported problem is over."""
 
 
 def host_of(url: str) -> str:
@@ -84,7 +85,7 @@ def host_of(url: str) -> str:
 
 
 def retry_after(value: str | None, now_seconds: float) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date; None where there is none that makes sense."""
+    """Seconds of a Retry-After header, which is a number or a date; None if it is missing or invalid."""
     if not value:
         return None
     value = value.strip()
@@ -98,7 +99,7 @@ def retry_after(value: str | None, now_seconds: float) -> float | None:
 
 
 def judged(status: int, retry_after_seconds: float | None, *, final: bool = False) -> Delivered:
-    """An answer of HTTP by its status. `final`: a refusal that stays one. Raises NotNow and NotEver."""
+    """Outcome of an HTTP answer by its status. `final`: 4xx is permanent, but for 408, 425 and 429. Raises NotNow and NotEver."""
     if 200 <= status < 300:
         return Delivered(f"HTTP {status}")
     if 300 <= status < 400:
