@@ -31,7 +31,6 @@ class PluginMethod(Model):
     rules: str
     """Version of the method's rules, which decide this experiment to its end."""
     trials_max: int
-    concurrent_trials_max: int
     brackets: tuple[Bracket, ...]
     best_max: tuple[int, ...]
     """Number of best trials that the rules consider at a rung, for each bracket."""

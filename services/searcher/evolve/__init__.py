@@ -85,22 +85,23 @@ def _submitted(experiment: Experiment | None, data: ExperimentSubmitted) -> Expe
 
 def _plan(method: Method) -> dict[str, Any]:
     """Plan of an experiment by the rules, before its first trial."""
-    return _planned(method, [method.best_max(bracket.trials) for bracket in method.brackets])
+    at_once = method.concurrent_trials_max
+    plan = _planned(method, [method.best_max(bracket.trials) for bracket in method.brackets])
+    return {**plan, "concurrent_trials_max": at_once, "concurrent_ceiling": at_once}
 
 
 def _planned(plan: Method | PluginMethod, best_max: Sequence[int]) -> dict[str, Any]:
-    """`best_max`: of each bracket."""
+    """Part of a plan that users cannot change. Their limit of trials at once is none of it: a change of it may stand in the log
+    before the start. `best_max`: of each bracket."""
     return {
         "brackets": plan.brackets,
         **along(plan.brackets),
         "trials_max": plan.trials_max,
-        "concurrent_trials_max": plan.concurrent_trials_max,
         "rungs": tuple(Rung(best) for best, bracket in zip(best_max, plan.brackets, strict=True) for _ in bracket.lengths),
         "remembers": plan.remembers,
         "replaces": plan.replaces,
         "keeps_places": plan.keeps_places,
         "trials_ceiling": plan.trials_max,
-        "concurrent_ceiling": plan.concurrent_trials_max,
     }
 
 

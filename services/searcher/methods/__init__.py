@@ -56,13 +56,12 @@ def _own(name: str) -> type[Rules[Any]]:
 
 
 def _installed(name: str, recorded: PluginMethod | None) -> tuple[type[PluginRules[Any]], plugins.Plugin]:
-    """Raises UnknownRules. A package runs its own code when it is imported, so that any error may come."""
+    """Raises UnknownRules."""
     try:
         found, kind = plugins.find(GROUP, name), plugins.load(GROUP, name)
-    except Exception as error:
-        why = str(error) if isinstance(error, plugins.PluginError) else f"it cannot be imported ({type(error).__name__}: {error})"
+    except plugins.PluginError as error:
         by = "" if recorded is None else f" of {recorded.named}"
-        raise UnknownRules(f"The search method {name}{by} cannot be used here: {why}") from error
+        raise UnknownRules(f"The search method {name}{by} cannot be used here: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, PluginRules)):
         raise UnknownRules(
             f"The search method {name} of {found.package} {found.version} cannot be used: {found.entry.value} is no class derived"

@@ -273,7 +273,6 @@ class PluginRules(Rules[PluginSearcher], Generic[S]):
             version=self.version,
             rules=self.rules,
             trials_max=self.trials_max,
-            concurrent_trials_max=self.concurrent_trials_max,
             brackets=self.brackets,
             best_max=tuple(self.best_max(bracket.trials) for bracket in self.brackets),
             remembers=self.remembers,
