@@ -239,7 +239,9 @@ _FOLDS: Folds[Notices] = Folds(
     {
         ExperimentSubmitted: submitted,
         ExperimentDescribed: described,
-        **dict.fromkeys(ENDS, ended),
+        ExperimentCompleted: ended,
+        ExperimentFailed: ended,
+        ExperimentCanceled: ended,
         ValidationReported: validated,
         **dict.fromkeys(OF_DEMANDS, WithEnvelope(demanded)),
         WebhookCreated: WithEnvelope(created),

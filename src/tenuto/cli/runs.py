@@ -74,8 +74,9 @@ def _submitted(context: typer.Context, directory: Path, *, packed: bool) -> dict
         archive.seek(0)
         origin, key = import_origin(directory).to_json(), import_key(directory, packed=packed)
         try:
-            return client(context).submit(text.encode(), archive, size_bytes, origin, key=key)
+            answer: dict[str, Any] = client(context).submit(text.encode(), archive, size_bytes, origin, key=key)
         except Refused as error:
             if error.path != "Idempotency-Key":
                 raise
             raise CliError(f"{directory} was imported before, and its files have changed since: {error}") from error
+    return answer
