@@ -31,7 +31,7 @@ from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.handlers.nodes import NodeQuestions
-from tenuto.services.launcher.policies.provisioning.standing import standings
+from tenuto.services.launcher.policies.provisioning.requests import standings
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2
@@ -103,8 +103,7 @@ def _open(cluster: str, files: Path | None, pool: str, provisioning: Provisionin
 
 def _standings(state: State, pool: str, now_us: int) -> tuple[DemandStanding, ...]:
     known = state.pools.get(pool)
-    found = standings(state, known, now_us) if known is not None else ()
-    return tuple(DemandStanding.model_validate(item._asdict()) for item in found)
+    return standings(state, known, now_us) if known is not None else ()
 
 
 def _provisioning(state: State, pool: str) -> Provisioning | None:

@@ -24,6 +24,7 @@ def joined(cluster: LiveCluster, name: str) -> bool:
 
 
 def test_a_machine_joins_starts_again_without_the_token_and_is_revoked(tmp_path: Path) -> None:
+    """Long, because it is one story on one cluster: each step begins where the last one ended."""
     cluster = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False)
     cluster.environment |= OUTLIVES_THE_TEST  # m1 starts again in the middle, however long that takes
     shared = {"TENUTO_SHARED_DIRECTORY": str(tmp_path / "cluster/shared")}

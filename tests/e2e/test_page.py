@@ -54,6 +54,7 @@ def running(cluster: LiveCluster) -> list[int]:
 
 
 def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: Browser, tmp_path: Path) -> None:
+    """Long, because it is one story on one cluster: each step begins where the last one ended."""
     from playwright.sync_api import expect
 
     search = Search(cluster, tmp_path, ASHA, name="seen live")

@@ -76,6 +76,7 @@ def check_metrics(cluster: LiveCluster) -> None:
 
 
 def test_nodes_come_when_work_waits_and_go_when_it_is_done(tmp_path: Path) -> None:
+    """Long, because it is one story on one cluster: each step begins where the last one ended."""
     cluster, gate = LiveCluster(tmp_path / "cluster", cpu_slots=1, warm=False), tmp_path / "gate"
     (tmp_path / "ssh").mkdir()
     (tmp_path / "sshd").mkdir()

@@ -29,7 +29,7 @@ from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import keepers, nodes
 from tenuto.services.launcher.effects.keepers import Keepers
-from tenuto.services.launcher.policies.provisioning import backoff
+from tenuto.services.launcher.policies.provisioning import limits
 from tenuto.services.launcher.state import State
 from tests.support.memory_log import MemoryEventLog
 
@@ -93,8 +93,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of the launcher's are short."""
     for module, name, seconds in (
         (nodes, "POLL_SECONDS", 0.2), (nodes, "PAUSE_SECONDS_MIN", 0.05), (nodes, "TROUBLE_SECONDS_FIRST", 0.05),
-        (nodes, "TROUBLE_SECONDS_MAX", 0.2), (keepers, "POLL_SECONDS", 0.1), (backoff, "FIRST_SECONDS", 0.2),
-        (backoff, "SECONDS_MAX", 0.5),
+        (nodes, "TROUBLE_SECONDS_MAX", 0.2), (keepers, "POLL_SECONDS", 0.1), (limits, "BACKOFF_SECONDS", 0.2),
+        (limits, "BACKOFF_SECONDS_MAX", 0.5),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
 

@@ -28,7 +28,7 @@ from tenuto.services.launcher.commands import (
     TickNodes,
 )
 from tenuto.services.launcher.core import LauncherCore
-from tenuto.services.launcher.policies.provisioning.orders import Orders, wanted_orders
+from tenuto.services.launcher.policies.provisioning.nodes import Orders, wanted_orders
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 from tests.support.launcher_driver import CONFIG
 

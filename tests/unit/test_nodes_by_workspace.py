@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.sentences import sentence
-from tenuto.services.launcher.policies.provisioning.standing import standings
-from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts
+from tenuto.services.launcher.policies.provisioning.limits import WorkspaceCosts
+from tenuto.services.launcher.policies.provisioning.requests import standings
 from tests.support.nodes_driver import NodesDriver, demand, requested
 
 EIGHT = {"name": "eight", "slots": 8, "cost_per_hour": 8.0}

@@ -10,7 +10,7 @@ from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeStarted
 from tenuto.schemas.sentences import sentence
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
-from tenuto.services.launcher.policies.provisioning.orders import provided, wanted_orders
+from tenuto.services.launcher.policies.provisioning.nodes import provided, wanted_orders
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
 
 ONE = {"name": "one", "slots": 1}

@@ -37,7 +37,7 @@ from tenuto.workers.agent.change_signal import obey_cancellation
 from tenuto.workers.agent.checked_settings import AgentError, check_numbers, check_offer, host_of, labels_of, required
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
-from tenuto.workers.agent.departure import BadEnd, Departure
+from tenuto.workers.agent.departure import BadEnd, Departure, say_gone
 from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch, database_problem
 from tenuto.workers.agent.end_notices import EndNotices
 from tenuto.workers.agent.gangs import NoInterface, find_interface
@@ -58,10 +58,6 @@ STOP_GRACE_SECONDS_MAX = 8.0
 """Time that workers get to save when the agent is told to stop; the supervisor of the agent waits a little longer than this."""
 FLUSH_SECONDS_MAX = 2.0
 """Longest wait, when stopping, for the last reports to be committed. Others stay in the spool for the next start."""
-GONE_SECONDS_MAX = 5.0
-"""Longest time in which the launcher is told that the agent ends; after half a lease there is little to gain from it."""
-GONE_SECONDS_BETWEEN = 0.5
-"""Longest pause before the launcher is told again: most writes of the record take milliseconds."""
 
 
 class AgentApp:
@@ -200,19 +196,9 @@ class AgentApp:
 
     async def say_gone(self) -> None:
         """Tells the launcher that the agent ends, so that it need not wait until the agent's lease expires. Repeats this until
-        the launcher has recorded it, for GONE_SECONDS_MAX at most. `run` may have ended."""
-        if self._bus is None:
-            return
-        heartbeat = self._heartbeat().model_copy(update={"gone": True}).to_json()
-        subject, seconds = subjects.heartbeat(self._node.agent_id), self._settings.heartbeat_seconds
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GONE_SECONDS_MAX):
-                while True:
-                    with contextlib.suppress(NatsError, OSError, ValidationError):
-                        answer = HeartbeatReply.from_json((await self._bus.request(subject, heartbeat, timeout=seconds)).data)
-                        if answer.error or answer.assignments is not None:
-                            return
-                    await asyncio.sleep(min(seconds, GONE_SECONDS_BETWEEN))
+        the launcher has recorded it, for some seconds at most. `run` may have ended."""
+        if self._bus is not None:
+            await say_gone(self._bus, self._heartbeat(), self._settings.heartbeat_seconds)
 
     async def leave(self) -> None:
         """Ends all workers after `lost`. Whatever can still be written and reported is."""

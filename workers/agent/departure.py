@@ -13,8 +13,14 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import TIME_US_MAX, Leaving
 from tenuto.workers.agent.change_signal import Changed
 
@@ -33,6 +39,10 @@ STOP_SECONDS = 10.0
 NOTICE_SECONDS_MIN = 30.0
 """Least time that a notice of the machine's provider is taken to leave, whatever the clocks of both say: the machine still runs,
 so it is worth the try to save."""
+GONE_SECONDS_MAX = 5.0
+"""Longest time in which the launcher is told that the agent ends; after half a lease there is little to gain from it."""
+GONE_SECONDS_BETWEEN = 0.5
+"""Longest pause before the launcher is told again: most writes of the record take milliseconds."""
 STEPS: tuple[Leaving, ...] = ("", "soon", "now")
 
 
@@ -154,3 +164,24 @@ class Departure:
             self.announce("now", self.seconds_left)
         elif left <= self._settings.leave_closed_seconds:
             self.announce("soon")
+
+
+async def say_gone(bus: Client, heartbeat: Heartbeat, seconds: float) -> None:
+    """Repeats the agent's last heartbeat, marked as such, every `seconds` or more often, until the launcher has recorded it, for
+    GONE_SECONDS_MAX at most."""
+    last = heartbeat.model_copy(update={"gone": True})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GONE_SECONDS_MAX):
+            while True:
+                if await _is_recorded(bus, last, seconds):
+                    return
+                await asyncio.sleep(min(seconds, GONE_SECONDS_BETWEEN))
+
+
+async def _is_recorded(bus: Client, heartbeat: Heartbeat, seconds: float) -> bool:
+    """True if the launcher has recorded the heartbeat, or refuses it."""
+    with contextlib.suppress(NatsError, OSError, ValidationError):
+        reply = await bus.request(subjects.heartbeat(heartbeat.agent_id), heartbeat.to_json(), timeout=seconds)
+        answer = HeartbeatReply.from_json(reply.data)
+        return bool(answer.error) or answer.assignments is not None
+    return False

@@ -135,10 +135,7 @@ class AgentClient:
             try:
                 for message in self._stub.Watch(request, metadata=self._metadata):
                     patience.success()
-                    name = pb.Directive.Action.Name(message.action).lower()
-                    for action in ACTIONS:  # an action of a newer agent is none that this worker could carry out
-                        if action == name:
-                            box.put(Directive(action, message.target_length))
+                    _put(message, box)
                 pause = RETRY_SECONDS_MIN  # the agent ended the stream in order: it is stopping
             except grpc.RpcError as error:
                 if self._closed.is_set():
@@ -168,3 +165,10 @@ class AgentClient:
                 return call()
             except grpc.RpcError as error:
                 self._closed.wait(patience.failure(error))
+
+
+def _put(message: pb.Directive, box: DirectiveBox) -> None:
+    name = pb.Directive.Action.Name(message.action).lower()
+    for action in ACTIONS:  # an action of a newer agent is none that this worker could carry out
+        if action == name:
+            box.put(Directive(action, message.target_length))

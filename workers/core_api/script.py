@@ -68,14 +68,18 @@ def mentions_tenuto(context_directory: Path) -> bool:
             looked_at += 1
             if looked_at > FILES_MAX:
                 return True
-            try:
-                with (Path(directory) / name).open("rb") as file:
-                    text = file.read(FILE_BYTES_MAX)
-                    if b"tenuto" in text or b"determined" in text:
-                        return True
-            except OSError:
-                return True  # unknown: assumed to have the word
+            if _has_word(Path(directory) / name):
+                return True
     return False
+
+
+def _has_word(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES_MAX)
+    except OSError:
+        return True  # unknown: assumed to have the word
+    return b"tenuto" in text or b"determined" in text
 
 
 def _execute(script: Script, context_directory: Path) -> None:

@@ -208,11 +208,15 @@ class Attributes:
             if name is not None and node.what not in (What.OPAQUE, What.THEIRS):
                 yield from _entries_of(node, name, graph, names, (probing, copying))
                 if node.looked and node.what in (What.OBJECT, What.ASKED):
-                    have = {f".{key}" for key, _ in node.attributes}
-                    for part in sorted(self._begun.parts.get(name, frozenset()) - have):
-                        if part[1:] in getattr(node.value, "__dict__", ()):
-                            continue  # it is no longer searched
-                        yield Entry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
+                    yield from self._gone(node, name)
+
+    def _gone(self, node: Node, name: Path) -> Iterator[Entry]:
+        """Entries of attributes that the constructors made and that the object no longer has."""
+        have = {f".{key}" for key, _ in node.attributes}
+        for part in sorted(self._begun.parts.get(name, frozenset()) - have):
+            if part[1:] in getattr(node.value, "__dict__", ()):
+                continue  # it is no longer searched
+            yield Entry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
 
 
 def changed(before: Mapping[Key, str | None], after: Mapping[Key, str | None], asked: bool = True) -> set[Key]:

@@ -71,30 +71,36 @@ class _Counted:
 def judge(path: Path) -> frozenset[str]:
     """Names at the top of the model directory. Raises ContextRefused; OSError where the file cannot be read."""
     bytes_max = max(UNPACKED_BYTES_FREE, EXPANSION_MAX * path.stat().st_size)
-    names: set[str] = set()
-    links: dict[str, str] = {}
-    hard: list[tuple[str, str]] = []
     try:
         with gzip.open(path) as unpacked:
             counted: Any = _Counted(unpacked, bytes_max)  # type: ignore[arg-type]
             with tarfile.open(fileobj=counted, mode="r|", tarinfo=_Member) as archive:
-                for count, member in enumerate(archive):
-                    if count >= FILES_MAX:
-                        message = f"The model directory unpacks to more than {FILES_MAX} files or {bytes_max} bytes."
-                        raise ContextRefused(message, "too_large")
-                    name = _checked(member)
-                    if name:
-                        names.add(name.split("/", 1)[0])
-                    if member.issym():
-                        links[name] = member.linkname
-                    elif member.islnk():
-                        hard.append((name, member.linkname))
+                names, links, hard = _contents(archive, bytes_max)
             while counted.read(1 << 20):
                 pass  # what follows the end counts too, and must be whole
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, RecursionError) as error:
         raise ContextRefused(f"The part `context` is not a readable tar.gz file: {error}.") from error
     _check_links(links, hard)
     return frozenset(names)
+
+
+def _contents(archive: tarfile.TarFile, bytes_max: int) -> tuple[set[str], dict[str, str], list[tuple[str, str]]]:
+    """(names at the top, targets of symbolic links by name, hard links with their targets). Raises ContextRefused."""
+    names: set[str] = set()
+    links: dict[str, str] = {}
+    hard: list[tuple[str, str]] = []
+    for count, member in enumerate(archive):
+        if count >= FILES_MAX:
+            message = f"The model directory unpacks to more than {FILES_MAX} files or {bytes_max} bytes."
+            raise ContextRefused(message, "too_large")
+        name = _checked(member)
+        if name:
+            names.add(name.split("/", 1)[0])
+        if member.issym():
+            links[name] = member.linkname
+        elif member.islnk():
+            hard.append((name, member.linkname))
+    return names, links, hard
 
 
 def _checked(member: tarfile.TarInfo) -> str:

@@ -18,7 +18,7 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner, ProvisionerError
 from tenuto.services.launcher.commands import TickNodes
 from tenuto.services.launcher.effects.nodes import POLL_SECONDS, Keeper
-from tenuto.services.launcher.policies.provisioning.orders import ProvidedPool, provided
+from tenuto.services.launcher.policies.provisioning.nodes import ProvidedPool, provided
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 

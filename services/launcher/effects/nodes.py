@@ -29,7 +29,7 @@ from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX, NodeTokenAnswer, 
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, ProvisionerError, RealNode, StartsGroups, Watched
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode, StartFailure
-from tenuto.services.launcher.policies.provisioning.orders import ProvidedPool, wanted_orders
+from tenuto.services.launcher.policies.provisioning.nodes import ProvidedPool, wanted_orders
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node
 

@@ -19,7 +19,7 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.commands import ExpireLease, LookAtNodes, RecordHeartbeat, StartFailure, TickNodes
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.evolve import FOLDS
-from tenuto.services.launcher.policies.provisioning.orders import wanted_orders
+from tenuto.services.launcher.policies.provisioning.nodes import wanted_orders
 from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import ProvisionedPool

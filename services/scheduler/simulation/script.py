@@ -81,19 +81,11 @@ def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
     `policies`: those of the pools are facts of the script, too."""
     script = Script()
     asked: dict[str, tuple[int, TrialRequested]] = {}
-    started: dict[str, int] = {}
-    work: dict[str, int] = {}
     stopped: set[str] = set()
-    granted: dict[str, int] = {}
-    slots: dict[str, int] = {}
-    least: dict[int, int] = {}
-    preempted: dict[str, int] = {}
-    startups: list[int] = []
-    saves: list[int] = []
+    times = _Times()
     for event in events:
         data = event.data
-        if isinstance(data, ExperimentSubmitted):
-            least[data.experiment_id] = data.config.resources.slots_min
+        times.learn(data, event.time_us)
         if isinstance(data, PoolPolicyChanged) and not policies:
             continue
         if isinstance(data, Request | ClusterRequest | AgentData):
@@ -102,29 +94,52 @@ def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
             asked[data.trial_id] = (event.time_us, data)
         elif isinstance(data, TrialStopped):
             stopped.add(data.trial_id)
-        elif isinstance(data, AllocationGranted):
-            granted[data.allocation_id] = event.time_us
-            slots[data.allocation_id] = sum(len(part.slot_ids) for part in data.slots)
-        elif isinstance(data, (AllocationPreempted, AllocationResized)):
-            preempted[data.allocation_id] = event.time_us
-        elif isinstance(data, WorkersStarted):
-            started[data.allocation_id] = event.time_us
-            startups.append(event.time_us - granted.pop(data.allocation_id, event.time_us))
-        elif isinstance(data, WorkersExited) and data.allocation_id in started:
-            trial = trial_of(data.allocation_id)
-            trained_us = event.time_us - started.pop(data.allocation_id)
-            # An elastic trial is taken to be faster in proportion to its slots.
-            needed = least[experiment_of(trial)]
-            done_us = trained_us * slots[data.allocation_id] // needed if needed else trained_us
-            work[trial] = work.get(trial, 0) + done_us
-            if data.allocation_id in preempted:
-                saves.append(event.time_us - preempted.pop(data.allocation_id))
-    script.startup_us = round(median(startups)) if startups else None
-    script.save_us = round(median(saves)) if saves else None
+    script.startup_us = round(median(times.startups)) if times.startups else None
+    script.save_us = round(median(times.saves)) if times.saves else None
     for trial_id, (time_us, data) in asked.items():
-        if work.get(trial_id) and trial_id in stopped:
-            script.trials.append(TrialScript(trial_id, data.experiment_id, data.trial_number, time_us, work[trial_id]))
+        if (work_us := times.work.get(trial_id)) and trial_id in stopped:
+            script.trials.append(TrialScript(trial_id, data.experiment_id, data.trial_number, time_us, work_us))
     return script
+
+
+class _Times:
+    """Durations of a history's allocations, in microseconds."""
+
+    def __init__(self) -> None:
+        self.work: dict[str, int] = {}
+        """Training of each trial, with as many slots as it needs at least."""
+        self.startups: list[int] = []
+        self.saves: list[int] = []
+        """Times from a preemption to the exit of the workers."""
+        self._least: dict[int, int] = {}
+        self._slots: dict[str, int] = {}
+        self._granted: dict[str, int] = {}
+        self._started: dict[str, int] = {}
+        self._preempted: dict[str, int] = {}
+
+    def learn(self, data: EventData, time_us: int) -> None:
+        if isinstance(data, ExperimentSubmitted):
+            self._least[data.experiment_id] = data.config.resources.slots_min
+        elif isinstance(data, AllocationGranted):
+            self._granted[data.allocation_id] = time_us
+            self._slots[data.allocation_id] = sum(len(part.slot_ids) for part in data.slots)
+        elif isinstance(data, (AllocationPreempted, AllocationResized)):
+            self._preempted[data.allocation_id] = time_us
+        elif isinstance(data, WorkersStarted):
+            self._started[data.allocation_id] = time_us
+            self.startups.append(time_us - self._granted.pop(data.allocation_id, time_us))
+        elif isinstance(data, WorkersExited) and data.allocation_id in self._started:
+            self._exited(data.allocation_id, time_us)
+
+    def _exited(self, allocation_id: str, time_us: int) -> None:
+        trial = trial_of(allocation_id)
+        trained_us = time_us - self._started.pop(allocation_id)
+        # An elastic trial is taken to be faster in proportion to its slots.
+        needed = self._least[experiment_of(trial)]
+        done_us = trained_us * self._slots[allocation_id] // needed if needed else trained_us
+        self.work[trial] = self.work.get(trial, 0) + done_us
+        if allocation_id in self._preempted:
+            self.saves.append(time_us - self._preempted.pop(allocation_id))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
-from tenuto.automation.app import App, Park
+from tenuto.automation.app import App, Park, Rule
 from tenuto.automation.cluster import Call, DryCluster, NotMade
 from tenuto.automation.events import Event
 from tenuto.automation.rules import Labels, concerns
@@ -37,20 +38,26 @@ async def replay(app: App, client: AsyncClient, after: int, upto: int | None = N
             for rule in app.rules.values():
                 if not await concerns(rule, told, labels):
                     continue
-                cluster, end = DryCluster(client, app.name, rule.name, told["id"], told["position"]), ""
-                try:
-                    event = Event.of(told)
-                    async with asyncio.timeout(rule.timeout_seconds):
-                        await rule.handler(event, cluster)
-                except NotMade as error:
-                    end = str(error)
-                except Park as error:
-                    end = f"It is parked: {error}"
-                except TimeoutError:
-                    end = f"It did not return within {rule.timeout_seconds:g} s."
-                except Exception as error:
-                    end = f"It fails: {type(error).__name__}: {error}"
+                cluster = DryCluster(client, app.name, rule.name, told["id"], told["position"])
+                end = await _end(rule, told, cluster)
                 yield Tried(rule.name, after, told["type"], _experiment(told), tuple(cluster.calls), end)
+
+
+async def _end(rule: Rule, told: dict[str, Any], cluster: DryCluster) -> str:
+    """Calls the handler; see `Tried.end`."""
+    try:
+        event = Event.of(told)
+        async with asyncio.timeout(rule.timeout_seconds):
+            await rule.handler(event, cluster)
+    except NotMade as error:
+        return str(error)
+    except Park as error:
+        return f"It is parked: {error}"
+    except TimeoutError:
+        return f"It did not return within {rule.timeout_seconds:g} s."
+    except Exception as error:
+        return f"It fails: {type(error).__name__}: {error}"
+    return ""
 
 
 def _experiment(told: dict[str, object]) -> int | None:

@@ -128,7 +128,7 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
 
 def status(context: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
     """Show whether the cluster is up, its processes, and how far each service has read the log."""
-    from tenuto.cli.output import console, print_json, seconds, table, when
+    from tenuto.cli.output import print_json
     from tenuto.embedded.files import Layout, is_up, read_state
 
     url = (context.obj or (None, None))[1] or os.environ.get("TENUTO_URL")
@@ -151,40 +151,44 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
     if json:
         print_json(answer)
     elif up:
-        say(f"Tenuto is up at {answer['url']}.")
-        screen = console()
-        if processes := answer.get("processes"):
-            rows = [
-                (name, process["state"], process["pid"], process["restarts"], when(process["started_us"]), process["message"])
-                for name, process in processes.items()
-            ]
-            screen.print(table("", ("process", "state", ">pid", ">restarts", "since", "last end"), rows))
-        if consumers := answer.get("consumers"):
-            readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
-            screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
-        if backlog := [item for item in answer.get("backlog", ()) if max(item["waiting"], item["on_bus"]) >= BACKLOG_SHOWN_MIN]:
-            lanes = [(item["agent_id"], item["lane"], item["waiting"], item["on_bus"]) for item in backlog[:BACKLOG_SHOWN_MAX]]
-            screen.print(table("reports that wait for the record", ("agent", "lane", ">with the agent", ">on the bus"), lanes))
-        if not answer.get("bus", {"ok": True})["ok"]:
-            say(f"bus: {answer['bus']['message']}")
-        if "slots" in answer:
-            say(
-                f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
-            )
-        if told := _door(answer.get("door")):
-            say(told)
-        for item in answer.get("webhooks", ()):
-            why = f"; its target: {item['answer']}" if item["answer"] else ""
-            say(f"webhook {item['name']}: {item['waiting']} notices wait, {item['parked']} are parked{why}")
-        for item in answer.get("automations", ()):
-            why = f"; {item['problem']}" if item["problem"] else ""
-            say(f"automation {item['name']} ({item['state']}): {item['parked']} events are parked{why}")
-        for item in answer.get("silent_trials", ()):
-            say(f"trial {item['trial_id']} has reported nothing for {seconds(item['silent_seconds'])}; it may hang")
-        if "error" in answer:
-            say(answer["error"])
+        _show_status(answer)
     if not up or "error" in answer:
         raise typer.Exit(1)
+
+
+def _show_status(answer: dict[str, Any]) -> None:
+    from tenuto.cli.output import console, seconds, table, when
+
+    say(f"Tenuto is up at {answer['url']}.")
+    screen = console()
+    if processes := answer.get("processes"):
+        rows = [
+            (name, process["state"], process["pid"], process["restarts"], when(process["started_us"]), process["message"])
+            for name, process in processes.items()
+        ]
+        screen.print(table("", ("process", "state", ">pid", ">restarts", "since", "last end"), rows))
+    if consumers := answer.get("consumers"):
+        readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
+        screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
+    if backlog := [item for item in answer.get("backlog", ()) if max(item["waiting"], item["on_bus"]) >= BACKLOG_SHOWN_MIN]:
+        lanes = [(item["agent_id"], item["lane"], item["waiting"], item["on_bus"]) for item in backlog[:BACKLOG_SHOWN_MAX]]
+        screen.print(table("reports that wait for the record", ("agent", "lane", ">with the agent", ">on the bus"), lanes))
+    if not answer.get("bus", {"ok": True})["ok"]:
+        say(f"bus: {answer['bus']['message']}")
+    if "slots" in answer:
+        say(f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}")
+    if told := _door(answer.get("door")):
+        say(told)
+    for item in answer.get("webhooks", ()):
+        why = f"; its target: {item['answer']}" if item["answer"] else ""
+        say(f"webhook {item['name']}: {item['waiting']} notices wait, {item['parked']} are parked{why}")
+    for item in answer.get("automations", ()):
+        why = f"; {item['problem']}" if item["problem"] else ""
+        say(f"automation {item['name']} ({item['state']}): {item['parked']} events are parked{why}")
+    for item in answer.get("silent_trials", ()):
+        say(f"trial {item['trial_id']} has reported nothing for {seconds(item['silent_seconds'])}; it may hang")
+    if "error" in answer:
+        say(answer["error"])
 
 
 def _door(door: dict[str, Any] | None) -> str:

@@ -54,9 +54,7 @@ def import_mlflow(
                 tags = {key: text for key, text in experiment.tags.items() if not key.startswith("tenuto.")}
                 experiment_id = experiment_id or tracking.experiment(experiment.name, tags)
                 try:
-                    run_id = tracking.write(experiment_id, _read(client, run))
-                    if artifacts:
-                        _copy_artifacts(client, run, tracking, experiment_id, run_id)
+                    run_id = _copy(client, run, tracking, experiment_id, artifacts)
                 except Refused as error:
                     refused += 1
                     say(f"Run {run.info.run_id} is not imported: {error}", file=sys.stderr)
@@ -71,6 +69,14 @@ def import_mlflow(
         say(f"{count} run{'s' * (count != 1)} imported; `tenuto exp ls` shows their experiments.")
     if refused:
         raise typer.Exit(3)
+
+
+def _copy(client: Any, run: Any, tracking: Tracking, experiment_id: str, artifacts: bool) -> str:
+    """Writes a run of MLflow; returns its id here. Raises Refused."""
+    run_id = tracking.write(experiment_id, _read(client, run))
+    if artifacts:
+        _copy_artifacts(client, run, tracking, experiment_id, run_id)
+    return run_id
 
 
 def mlflow_client(uri: str, *, make: bool = False) -> Any:

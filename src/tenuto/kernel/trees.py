@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,16 +38,23 @@ def _empty(top: int) -> None:
             _open_up(name, top)
             below = os.open(name, _DIRECTORY, dir_fd=top)
             try:
-                for inside in os.listdir(below):
-                    if _unlinked(inside, below):
-                        continue
-                    _open_up(inside, below)
-                    number = _free(number, top)
-                    os.rename(inside, str(number), src_dir_fd=below, dst_dir_fd=top)
-                    waiting.append(str(number))
+                for moved in _moved_up(below, top, number):
+                    waiting.append(str(moved))  # at once: what has moved is emptied even if the next one cannot move
+                    number = moved
             finally:
                 os.close(below)
             os.rmdir(name, dir_fd=top)
+
+
+def _moved_up(below: int, top: int, number: int) -> Iterator[int]:
+    """Moves the directories in `below` up to the top, and removes all else there. Yields their new names, which come after
+    `number`."""
+    for inside in os.listdir(below):
+        if not _unlinked(inside, below):
+            _open_up(inside, below)
+            number = _free(number, top)
+            os.rename(inside, str(number), src_dir_fd=below, dst_dir_fd=top)
+            yield number
 
 
 def _free(number: int, top: int) -> int:

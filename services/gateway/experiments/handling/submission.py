@@ -21,7 +21,7 @@ from tenuto.schemas.text import unacceptable
 from tenuto.services.gateway.experiments.adapters.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.experiments.door import ExperimentsDoor
 from tenuto.services.gateway.http.context import asking
-from tenuto.services.gateway.http.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
+from tenuto.services.gateway.http.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
 from tenuto.services.gateway.templates.handling import Resolution, resolve
 
 ORIGIN_BYTES_MAX = 1 << 20
@@ -58,43 +58,56 @@ async def _drain(request: Request) -> None:
 
 
 async def _receive(request: Request, door: ExperimentsDoor) -> Submission:
-    text: bytearray | None = None
-    resolved: Resolution | None = None
-    origin = bytearray()
     with Incoming(door.contexts, door.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
-        name, names = "", set[str]()
+        taken = _Parts(incoming)
+        resolved: Resolution | None = None
         try:
             async for piece in parts(request.stream(), boundary):
                 if isinstance(piece, PartBegins):
-                    name = piece.name
-                    if name in names:
-                        raise MultipartError(f"it has the part {name!r} twice")
-                    names.add(name)
-                    if name not in ("config", "context", "origin"):
-                        raise MultipartError(f"it has a part {name!r}; the parts are `config`, `context` and `origin`")
-                    if name == "config":
-                        text = bytearray()
-                elif isinstance(piece, PartEnds):
-                    if name == "config" and text is not None:
-                        resolved = await resolve(door, bytes(text))  # before a large archive is taken in
-                elif isinstance(piece, PartData) and name == "config" and text is not None:
-                    text += piece.data
-                    if len(text) > CONFIG_BYTES_MAX:
-                        raise ConfigError([Problem("", f"the configuration is longer than {CONFIG_BYTES_MAX} bytes")])
-                elif isinstance(piece, PartData) and name == "origin":
-                    origin += piece.data
-                    if len(origin) > ORIGIN_BYTES_MAX:
-                        raise MultipartError(f"its part `origin` is longer than {ORIGIN_BYTES_MAX} bytes")
-                else:
-                    incoming.write(piece.data)
+                    taken.begin(piece.name)
+                elif isinstance(piece, PartData):
+                    taken.add(piece.data)
+                elif taken.name == "config":
+                    resolved = await resolve(door, bytes(taken.config))  # before a large archive is taken in
         except ClientDisconnect:
             raise MultipartError("the client went away in the middle of it") from None
         if resolved is None:
             raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
         context = await incoming.store(lambda path: door.reader.archive(path, asking()))
         _check_entrypoint(resolved.config, context)
-        return Submission(resolved, context, _origin(bytes(origin)))
+        return Submission(resolved, context, _origin(bytes(taken.origin)))
+
+
+class _Parts:
+    """Parts of a submission as they come in: the small ones are kept in memory, within bounds; `context` is passed on."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+        self.name = ""
+        """Name of the part that comes at present."""
+        self._names: set[str] = set()
+        self.config, self.origin = bytearray(), bytearray()
+
+    def begin(self, name: str) -> None:
+        if name in self._names:
+            raise MultipartError(f"it has the part {name!r} twice")
+        if name not in ("config", "context", "origin"):
+            raise MultipartError(f"it has a part {name!r}; the parts are `config`, `context` and `origin`")
+        self.name = name
+        self._names.add(name)
+
+    def add(self, data: bytes) -> None:
+        if self.name == "config":
+            self.config += data
+            if len(self.config) > CONFIG_BYTES_MAX:
+                raise ConfigError([Problem("", f"the configuration is longer than {CONFIG_BYTES_MAX} bytes")])
+        elif self.name == "origin":
+            self.origin += data
+            if len(self.origin) > ORIGIN_BYTES_MAX:
+                raise MultipartError(f"its part `origin` is longer than {ORIGIN_BYTES_MAX} bytes")
+        else:
+            self._incoming.write(data)
 
 
 def _origin(text: bytes) -> Origin | None:

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.events.pool import CapacityWanted
 from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolProvisioned
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.provisioning import NodeType
-from tenuto.schemas.sentences.nodes import NodeForDemand, NodeForMinimum
+from tenuto.schemas.sentences.nodes import (
+    NodeForDemand,
+    NodeForMinimum,
+    NodeGivenBack,
+    NodeGroupFailed,
+    NodeIdle,
+    NodeMakesRoom,
+    NodeNotNeeded,
+    NodeOverLimit,
+    NodeProvisionerChanged,
+)
 from tenuto.services.launcher.commands import LookAtNodes, TickNodes
-from tenuto.services.launcher.policies.provisioning import looks, releases
-from tenuto.services.launcher.policies.provisioning.backoff import waits
-from tenuto.services.launcher.policies.provisioning.course import Course
-from tenuto.services.launcher.policies.provisioning.offers import of_type
-from tenuto.services.launcher.policies.provisioning.requests import Limits, Packing, next_node_id, pack
-from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
+from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, next_try, payer_of, waits, within
+from tenuto.services.launcher.policies.provisioning.nodes import Course, late_joins, look
+from tenuto.services.launcher.policies.provisioning.requests import Packing, pack
+from tenuto.services.launcher.policies.provisioning.rooms import fits, of_type
 from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.indexes import node_of
+from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
 
 def on_look(state: State, command: LookAtNodes) -> list[EventData]:
     course = Course(state, command.time_us)
-    looks.look(course, command)
-    if command.pool in course.state.pools:
+    if command.pool in state.pools:
+        look(course, command)
         _plan(course, command.pool)
     return course.decided
 
@@ -37,7 +49,7 @@ def on_tick(state: State, command: TickNodes) -> list[EventData]:
 def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseRequested, time_us: int) -> list[EventData]:
     course = Course(state, time_us)
     if isinstance(data, NodeReleaseRequested):
-        releases.given_back(course, data.node_id, drain=data.drain)
+        _give_back(course, data.node_id, drain=data.drain)
     elif data.pool in state.pools:
         _plan(course, data.pool)
     return course.decided
@@ -45,16 +57,14 @@ def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseR
 
 def _plan(course: Course, name: str) -> None:
     """All that follows for one pool from what is known now. A second time it decides nothing."""
-    looks.late_joins(course, name)
-    releases.of_other_provisioners(course, name)
-    releases.beyond_limits(course, name)
-    pool = course.pool(name)
-    packing = pack(course.state, pool, course.now_us)
+    late_joins(course, name)
+    _release_of_other_provisioners(course, name)
+    _release_beyond_limits(course, name)
+    packing = pack(course.state, course.pool(name), course.now_us)
     _request(course, name, packing)
-    releases.not_needed(course, name, packing)
-    releases.idle(course, name, packing)
-    releases.make_room(course, name, packing)
-    if not releases.makes_room(course, name, packing):  # what takes the room counts for the minimum, too
+    _release_not_needed(course, name, packing)
+    _release_idle(course, name, packing)
+    if not _make_room(course, name, packing):  # what takes the room counts for the minimum, too
         _keep_minimum(course, name)
 
 
@@ -76,7 +86,7 @@ def _request(course: Course, name: str, packing: Packing) -> None:
             workspace_cost_per_hour=0.0 if limit is None else costs.cost(workspace),
             workspace_cost_per_hour_max=limit,
         ).reason()
-        group = next_node_id(course.state, pool, pool.numbers)
+        group = _next_node_id(course.state, pool)
         for _ in range(request.nodes):
             _order(course, name, request.node_type, reason, group, payer_of(pool.provisioning, workspace))
 
@@ -85,7 +95,7 @@ def _keep_minimum(course: Course, name: str) -> None:
     settings = course.pool(name).provisioning
     if not settings.starts_nodes:
         return
-    while (count := len(releases.kept(course.pool(name)))) < settings.nodes_min:
+    while (count := len(_kept(course.pool(name)))) < settings.nodes_min:
         pool = course.pool(name)
         limits = Limits(pool)
         for node_type in settings.node_types:
@@ -98,7 +108,7 @@ def _keep_minimum(course: Course, name: str) -> None:
 
 def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "") -> None:
     pool = course.pool(name)
-    node_id = next_node_id(course.state, pool, pool.numbers)
+    node_id = _next_node_id(course.state, pool)
     course.add(
         NodeRequested(
             node_id=node_id,
@@ -110,4 +120,154 @@ def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group
             workspace=workspace,
             reason=reason,
         )
+    )
+
+
+def _next_node_id(state: State, pool: ProvisionedPool) -> str:
+    """Id of the pool's next node; a name that an agent has is passed over."""
+    number = pool.numbers + 1
+    while f"{pool.pool}-{number}" in state.agents or f"{pool.pool}-{number}" in state.members:
+        number += 1
+    return f"{pool.pool}-{number}"
+
+
+def _give_back(course: Course, node_id: str, *, drain: bool) -> None:
+    """Gives back a node that a user named. One that is given back already may still be given back at once."""
+    node = node_of(course.state, node_id)
+    if node is None or node.ending == "failed" or (node.ending == "released" and (drain or not node.drain)):
+        return
+    allocations = len(course.state.on_agent.get(node_id, ()))
+    course.release(node, NodeGivenBack(allocations=allocations).reason(), drain=drain)
+
+
+def _release_of_other_provisioners(course: Course, name: str) -> None:
+    """Gives back nodes of an earlier provisioner after a change; work there ends first. Nodes stay if only other settings
+    changed."""
+    pool = course.pool(name)
+    present = pool.provisioning.provisioner
+    for node in _kept(pool):
+        place = pool.place(node.generation)
+        if place is None or place.provisioning.provisioner != present:
+            course.release(node, NodeProvisionerChanged(provisioner=present).reason())
+
+
+def _release_beyond_limits(course: Course, name: str) -> None:
+    """Gives back nodes beyond limits that were lowered, those first on which least is lost."""
+    pool = course.pool(name)
+    settings, nodes = pool.provisioning, _kept(pool)
+    count, cost = len(nodes), _cost(nodes)
+    for node in _least_lost_first(course.state, nodes):
+        dear = not within(cost, settings.cost_per_hour_max)
+        if count <= settings.nodes_max and not (dear and node.cost_per_hour):
+            continue
+        reason = NodeOverLimit(
+            nodes_kept=count, nodes_max=settings.nodes_max, cost_per_hour=cost, cost_per_hour_max=settings.cost_per_hour_max
+        ).reason()
+        course.release(node, reason)
+        count, cost = count - 1, cost - node.cost_per_hour
+
+
+def _release_not_needed(course: Course, name: str, packing: Packing) -> None:
+    """Gives back nodes that are still coming and that no gang waits for: at once if another of the group has failed, else after
+    the time for which an idle one is kept, because a queue that has just changed may change again."""
+    pool, wanted = course.pool(name), packing.wanted()
+    count = len(_kept(pool))
+    for node in reversed(pool.in_order()):
+        if node.ending or node.joined_at_us is not None or node.node_id in wanted or count <= pool.provisioning.nodes_min:
+            continue
+        waited = course.seconds_since(max(node.requested_at_us, pool.demands_at_us))
+        if node.broken:
+            course.release(node, NodeGroupFailed(group=node.group).reason())
+        elif waited >= pool.provisioning.idle_seconds:
+            reason = NodeNotNeeded(waited_seconds=waited, idle_seconds_max=pool.provisioning.idle_seconds).reason()
+            course.release(node, reason)
+        else:
+            continue
+        count -= 1
+
+
+def _release_idle(course: Course, name: str, packing: Packing) -> None:
+    """Gives back nodes without work for idle_seconds, the longest idle first, down to nodes_min."""
+    pool, wanted = course.pool(name), packing.wanted()
+    settings, count = pool.provisioning, len(_kept(pool))
+    found = [(node.idle_since_us, node.number, node) for node in _kept(pool) if node.idle_since_us is not None]
+    for since_us, _, node in sorted(found, key=lambda entry: entry[:2]):
+        idle_seconds = course.seconds_since(since_us)
+        if idle_seconds < settings.idle_seconds or count <= settings.nodes_min:
+            break
+        if node.node_id in wanted or _may_serve(course, pool, node, packing):
+            continue
+        retry_at_us = None if node.used else next_try(pool, node.node_type.name, course.now_us)[1]
+        reason = NodeIdle(
+            idle_seconds=idle_seconds,
+            idle_seconds_max=settings.idle_seconds,
+            nodes_kept=count,
+            nodes_min=settings.nodes_min,
+            used=node.used,
+            retry_seconds=0.0 if retry_at_us is None else -course.seconds_since(retry_at_us),
+        ).reason()
+        course.release(node, reason, retry_at_us=retry_at_us)
+        count -= 1
+
+
+def _may_serve(course: Course, pool: ProvisionedPool, node: Node, packing: Packing) -> bool:
+    """True if something that fits it waits: a gang for whose other slots nodes come, or one that has not waited for as long as
+    the node was idle, so that the scheduler had no chance to bring the two together yet. Where it had, there is a reason that
+    is not known here, and the node stands in the way."""
+    for place, demand in enumerate(pool.demands):
+        young = course.seconds_since(demand.since_us) < pool.provisioning.idle_seconds
+        gathers = demand.wanted.locality == "any" and packing.comes(place, demand)
+        if (young or gathers) and fits(course.state, pool, node, demand.wanted, course.now_us):
+            return True
+    return False
+
+
+def _make_room(course: Course, name: str, packing: Packing) -> bool:
+    """Gives back nodes for the first gang that the limits leave no room for, after it has waited for as long as they may be idle:
+    nodes that cannot serve it, once their work ends. Nodes that could serve it are the scheduler's matter, which keeps slots for
+    it; those that come for gangs ahead of it stay, or they would be requested again. True if there is such a gang."""
+    pool, blocked = course.pool(name), packing.blocked
+    if blocked is None:
+        return False
+    waited = course.seconds_since(blocked.demand.since_us)
+    if waited < pool.provisioning.idle_seconds:
+        return False
+    wanted, node_type = blocked.demand.wanted, blocked.node_type
+    limits = Limits(pool)
+    for node in pool.in_order():
+        if node.ending:  # It leaves room soon.
+            limits.take(-1, node.cost_per_hour)
+    ahead = [node.node_id for node in _kept(pool) if node.number > packing.numbers or node.node_id in blocked.ahead]
+    others = [
+        node for node in _kept(pool) if node.node_id not in ahead and not fits(course.state, pool, node, wanted, course.now_us)
+    ]
+    for node in _least_lost_first(course.state, others):
+        if limits.allow(blocked.nodes, node_type.cost_per_hour):
+            break
+        reason = NodeMakesRoom(
+            experiment=wanted.experiment_id,
+            slots_wanted=wanted.slots,
+            waited_seconds=waited,
+            nodes_wanted=blocked.nodes,
+            nodes_now=len(pool.nodes),
+            nodes_max=pool.provisioning.nodes_max,
+        ).reason()
+        course.release(node, reason)
+        limits.take(-1, node.cost_per_hour)
+    return True
+
+
+def _kept(pool: ProvisionedPool) -> list[Node]:
+    """Nodes that are not ending, by number."""
+    return [node for node in pool.in_order() if not node.ending]
+
+
+def _cost(nodes: Sequence[Node]) -> float:
+    return sum([node.cost_per_hour for node in nodes])
+
+
+def _least_lost_first(state: State, nodes: Sequence[Node]) -> list[Node]:
+    """Nodes that are still coming, then nodes with least running on them; of equal ones the last requested first."""
+    return sorted(
+        nodes, key=lambda node: (node.joined_at_us is not None, len(state.on_agent.get(node.node_id, ())), -node.number)
     )

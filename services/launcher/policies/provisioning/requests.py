@@ -9,21 +9,16 @@ workspace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tenuto.schemas.events.pool import CapacityDemand
+from tenuto.schemas.node_questions import DemandStanding, Hindrance
 from tenuto.schemas.provisioning import NodeType
-from tenuto.services.launcher.policies.provisioning.amounts import within
-from tenuto.services.launcher.policies.provisioning.backoff import waits
-from tenuto.services.launcher.policies.provisioning.offers import Offer, nodes_for, of_agent, of_type, slots_of
-from tenuto.services.launcher.policies.provisioning.rooms import Asked, Room, Rooms
-from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
+from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, payer_of, waits
+from tenuto.services.launcher.policies.provisioning.rooms import Asked, Offer, Room, Rooms, nodes_for, of_type, rooms_of, slots_of
 from tenuto.services.launcher.state import State
-from tenuto.services.launcher.state.nodes import Demand, Node, ProvisionedPool
-
-SETTLE_SECONDS = 15.0
-"""The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
+from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 
 
 class Request(NamedTuple):
@@ -83,30 +78,6 @@ class Packing:
         return frozenset([room.node_id for room in self.rooms if room.wanted])
 
 
-class Limits:
-    """Remainder of the pool's limits, counted down while nodes are requested."""
-
-    def __init__(self, pool: ProvisionedPool) -> None:
-        settings = pool.provisioning
-        self.nodes_max, self.cost_max = settings.nodes_max, settings.cost_per_hour_max
-        self.nodes = len(pool.nodes)
-        self.cost = sum([node.cost_per_hour for node in pool.in_order()])
-
-    def allow(self, count: int, cost_each: float) -> bool:
-        return self._within(self.nodes + count, self.cost + count * cost_each)
-
-    def could_allow(self, count: int, cost_each: float) -> bool:
-        """True if the pool could have so many such nodes and no others."""
-        return self._within(count, count * cost_each)
-
-    def _within(self, nodes: int, cost: float) -> bool:
-        return nodes <= self.nodes_max and within(cost, self.cost_max)
-
-    def take(self, count: int, cost_each: float) -> None:
-        self.nodes += count
-        self.cost += count * cost_each
-
-
 def pack(state: State, pool: ProvisionedPool, now_us: int) -> Packing:
     return _Pass(state, pool, now_us).run()
 
@@ -114,7 +85,7 @@ def pack(state: State, pool: ProvisionedPool, now_us: int) -> Packing:
 class _Pass:
     def __init__(self, state: State, pool: ProvisionedPool, now_us: int) -> None:
         self._pool, self._now_us = pool, now_us
-        coming, idle = _rooms_of(state, pool, now_us)
+        coming, idle = rooms_of(state, pool, now_us)
         self._coming, self._idle = Rooms(coming), Rooms(idle)
         self._packing = Packing([*coming, *idle], pool.numbers)
         self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
@@ -122,6 +93,8 @@ class _Pass:
         self._types = [(item, of_type(pool, item, now_us)) for item in types]
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
         """Found once for each kind of gang."""
+        self._orders = 1 << 62
+        """Order of the last requested room: after all rooms of nodes on record."""
 
     def run(self) -> Packing:
         for place, demand in enumerate(self._pool.demands):
@@ -241,71 +214,41 @@ class _Pass:
             left -= taken
             # Its rest serves what waits behind. A name is given when the request is recorded.
             payer = self._asked(wanted).workspace
-            self._coming.add(Room("", offer, offer.slots - taken, self._next_order(), workspace=payer))
-
-    def _next_order(self) -> int:
-        self._orders += 1
-        return self._orders
-
-    _orders = 1 << 62
-    """Order of the last requested room: after all rooms of nodes on record."""
+            self._orders += 1
+            self._coming.add(Room("", offer, offer.slots - taken, self._orders, workspace=payer))
 
 
-def _rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Room], list[Room]]:
-    """(nodes that are coming, and those that came a moment ago; nodes and other agents that are idle)."""
-    coming: list[tuple[int, Room]] = []
-    idle: list[Room] = []
-    for node in pool.in_order():
-        if node.ending:
+def standings(state: State, pool: ProvisionedPool, now_us: int) -> tuple[DemandStanding, ...]:
+    """Nodes that come for each demand, and the reason why no more do: for people who ask; in the queue's order."""
+    packing = pack(state, pool, now_us)
+    unserved, costs = packing.unserved, WorkspaceCosts(state, pool)
+    found: list[DemandStanding] = []
+    for place, demand in enumerate(pool.demands):
+        missing = unserved.get(place, 0)
+        hindrance, retry_at_us = _hindrance(pool, packing, costs, demand.wanted, now_us) if missing else ("", None)
+        coming = demand.wanted.count - missing
+        found.append(DemandStanding(demand=demand.wanted, gangs_coming=coming, hindrance=hindrance, retry_at_us=retry_at_us))
+    return tuple(found)
+
+
+def _hindrance(
+    pool: ProvisionedPool, packing: Packing, costs: WorkspaceCosts, wanted: CapacityDemand, now_us: int
+) -> tuple[Hindrance, int | None]:
+    settings, limits = pool.provisioning, Limits(pool)
+    retries: list[int] = []
+    able = 0
+    for node_type in settings.node_types if settings.starts_nodes else ():
+        whole = nodes_for(of_type(pool, node_type, now_us), wanted)
+        if not whole or not limits.could_allow(whole, node_type.cost_per_hour):
             continue
-        if node.joined_at_us is None:
-            offer = of_type(pool, node.node_type, now_us)
-            offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
-            room = Room(node.node_id, offer, offer.slots, node.number, workspace=payer_of(pool.provisioning, node.workspace))
-            coming.append((1 if node.started_at_us is not None else 2, room))
-        elif now_us - node.joined_at_us < SETTLE_SECONDS * 1e6:
-            if (settling := _room_of(state, node.node_id, node.number)) is not None:
-                coming.append((0, replace(settling, workspace=payer_of(pool.provisioning, node.workspace))))
-        elif node.idle_since_us is not None and (settled := _room_of(state, node.node_id, node.number)) is not None:
-            idle.append(settled)
-    idle.extend(_others(state, pool))
-    # Those that are nearest to service first, so that the last ones are left over if fewer are needed.
-    ranked = sorted(coming, key=lambda entry: (entry[0], entry[1].order))
-    return [replace(room, order=at) for at, (_, room) in enumerate(ranked)], idle
-
-
-def _room_of(state: State, agent_id: str, order: int) -> Room | None:
-    """Free slots of an agent in service; None where nothing new begins."""
-    agent = state.agents.get(agent_id)
-    if agent is None or agent.leaving:
-        return None
-    used = 0
-    for allocation_id in state.on_agent.get(agent_id, ()):
-        used += sum([len(part.slot_ids) for part in state.allocations[allocation_id].slots if part.agent_id == agent_id])
-    offer = of_agent(agent)
-    return Room(agent_id, offer, max(0, offer.slots - used), order)
-
-
-def _others(state: State, pool: ProvisionedPool) -> list[Room]:
-    """Idle agents of the pool that people started."""
-    found: list[Room] = []
-    for agent_id in sorted(state.agents):
-        if state.agents[agent_id].pool == pool.pool and agent_id not in pool.nodes and agent_id not in state.on_agent:
-            room = _room_of(state, agent_id, (1 << 61) + len(found))
-            if room is not None:
-                found.append(room)
-    return found
-
-
-def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand, now_us: int) -> bool:
-    """True if the node could serve a gang of this kind, alone or with others like it."""
-    agent = state.agents.get(node.node_id)
-    return nodes_for(of_type(pool, node.node_type, now_us) if agent is None else of_agent(agent), demand) > 0
-
-
-def next_node_id(state: State, pool: ProvisionedPool, taken: int) -> str:
-    """Id of the next node after those up to number `taken`; a name that an agent has is passed over."""
-    number = taken + 1
-    while f"{pool.pool}-{number}" in state.agents or f"{pool.pool}-{number}" in state.members:
-        number += 1
-    return f"{pool.pool}-{number}"
+        if not costs.could_allow(wanted.workspace, whole * node_type.cost_per_hour):
+            continue
+        able += 1
+        backoff = pool.backoffs.get(node_type.name)
+        if backoff is not None and backoff.until_us > now_us:
+            retries.append(backoff.until_us)
+    if not able:
+        return "never", None
+    if len(retries) == able:
+        return "later", min(retries)
+    return ("workspace" if wanted.workspace in packing.full else "limits"), None

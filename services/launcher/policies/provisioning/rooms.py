@@ -1,4 +1,4 @@
-"""Free slots of a pool's nodes that come, or have come and are idle, during one pass. Pure.
+"""Offers of nodes, and free slots of a pool's nodes that come, or have come and are idle, during one pass. Pure.
 
 Rooms are filled in their order: so a later pass finds the same ones for the same gang, and leaves what was requested behind it to
 those behind it. Rooms with the same offer are kept by their number of free slots, so that the room for a gang is found without
@@ -9,11 +9,73 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from tenuto.services.launcher.policies.provisioning.offers import Offer, serves
+from tenuto.schemas.events.agent import IMAGES_LABEL, AgentJoined
+from tenuto.schemas.events.pool import CapacityDemand
+from tenuto.schemas.provisioning import NodeType
+from tenuto.services.launcher.policies.provisioning.limits import payer_of
+from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
+
+OFFERED_SECONDS = 3_600.0
+"""Time for which the real offer of a type's last node is trusted: a defective node must not speak for its type for ever."""
+RACK = "rack="
+"""Prefix of the label that says which nodes are near each other."""
+SETTLE_SECONDS = 15.0
+"""The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
+
+
+class Offer(NamedTuple):
+    slots: int
+    devices: tuple[str, ...]
+    """Names of devices, in lower case; empty: not known."""
+    labels: tuple[str, ...]
+
+    @property
+    def rack(self) -> str:
+        return next((label for label in self.labels if label.startswith(RACK)), "")
+
+
+def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
+    """Offer of a new node of the type. The real offer of the last node is trusted more than the settings."""
+    seen = pool.offered.get(node_type.name)
+    devices = (node_type.device.lower(),) if node_type.device else ()
+    labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels
+    if seen is None or now_us - seen.seen_at_us >= OFFERED_SECONDS * 1e6:
+        return Offer(node_type.slots, devices, labels)
+    return Offer(seen.slots, seen.devices, labels)
+
+
+def of_agent(agent: AgentJoined) -> Offer:
+    devices = tuple(sorted({slot.device.lower() for slot in agent.slots}))
+    labels = (*agent.labels, IMAGES_LABEL) if agent.runs_images else agent.labels
+    return Offer(len(agent.slots), devices, labels)
+
+
+def serves(offer: Offer, device: str, labels: tuple[str, ...]) -> bool:
+    if device and offer.devices and not any(device in name for name in offer.devices):
+        return False
+    return all(label in offer.labels for label in labels)
+
+
+def nodes_for(offer: Offer, demand: CapacityDemand) -> int:
+    """Nodes with this offer that one gang needs; 0: no number of them serves it."""
+    slots = slots_of(demand)
+    if offer.slots < 1 or not serves(offer, demand.device, demand.labels):
+        return 0
+    if slots <= offer.slots:
+        return 1
+    if demand.locality == "agent" or (demand.locality == "rack" and not offer.rack):
+        return 0
+    return -(-slots // offer.slots)
+
+
+def slots_of(demand: CapacityDemand) -> int:
+    """Slots that a gang takes on nodes: one that needs none still needs an agent to run on."""
+    return max(1, demand.slots)
 
 
 class Asked(NamedTuple):
@@ -188,3 +250,55 @@ class Rooms:
             room.free -= taken
             room.wanted = True
             alike.put(room)
+
+
+def rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Room], list[Room]]:
+    """(nodes that are coming, and those that came a moment ago; nodes and other agents that are idle)."""
+    coming: list[tuple[int, Room]] = []
+    idle: list[Room] = []
+    for node in pool.in_order():
+        if node.ending:
+            continue
+        if node.joined_at_us is None:
+            offer = of_type(pool, node.node_type, now_us)
+            offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
+            room = Room(node.node_id, offer, offer.slots, node.number, workspace=payer_of(pool.provisioning, node.workspace))
+            coming.append((1 if node.started_at_us is not None else 2, room))
+        elif now_us - node.joined_at_us < SETTLE_SECONDS * 1e6:
+            if (settling := _room_of(state, node.node_id, node.number)) is not None:
+                coming.append((0, replace(settling, workspace=payer_of(pool.provisioning, node.workspace))))
+        elif node.idle_since_us is not None and (settled := _room_of(state, node.node_id, node.number)) is not None:
+            idle.append(settled)
+    idle.extend(_others(state, pool))
+    # Those that are nearest to service first, so that the last ones are left over if fewer are needed.
+    ranked = sorted(coming, key=lambda entry: (entry[0], entry[1].order))
+    return [replace(room, order=at) for at, (_, room) in enumerate(ranked)], idle
+
+
+def _room_of(state: State, agent_id: str, order: int) -> Room | None:
+    """Free slots of an agent in service; None where nothing new begins."""
+    agent = state.agents.get(agent_id)
+    if agent is None or agent.leaving:
+        return None
+    used = 0
+    for allocation_id in state.on_agent.get(agent_id, ()):
+        used += sum([len(part.slot_ids) for part in state.allocations[allocation_id].slots if part.agent_id == agent_id])
+    offer = of_agent(agent)
+    return Room(agent_id, offer, max(0, offer.slots - used), order)
+
+
+def _others(state: State, pool: ProvisionedPool) -> list[Room]:
+    """Idle agents of the pool that people started."""
+    found: list[Room] = []
+    for agent_id in sorted(state.agents):
+        if state.agents[agent_id].pool == pool.pool and agent_id not in pool.nodes and agent_id not in state.on_agent:
+            room = _room_of(state, agent_id, (1 << 61) + len(found))
+            if room is not None:
+                found.append(room)
+    return found
+
+
+def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand, now_us: int) -> bool:
+    """True if the node could serve a gang of this kind, alone or with others like it."""
+    agent = state.agents.get(node.node_id)
+    return nodes_for(of_type(pool, node.node_type, now_us) if agent is None else of_agent(agent), demand) > 0

@@ -124,6 +124,7 @@ class Door:
         """Events behind `after` as they come, for ever, each decoded and as the bytes that were sent; a lost connection is made
         again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error that lasts for ten
         minutes."""
+        # Deep, because a generator inside this one would not be closed with it.
         outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))

@@ -166,23 +166,13 @@ class DirectoryStore:
                 raise _explained(error, self._path(key)) from error
 
     def delete_unfinished(self, older_than_us: int, dry_run: bool = False) -> list[str]:
-        found = []
         try:
             with beneath.directory(self._anchor, self._below) as descriptor:
-                for parts, parent, item in beneath.walk(descriptor):
-                    inside = any(part.startswith(PARTIAL_PREFIX) for part in parts)
-                    if inside or not item.name.startswith(PARTIAL_PREFIX):
-                        continue
-                    with contextlib.suppress(OSError):
-                        if _newest_us(parent, item) < older_than_us:
-                            found.append("/".join((*parts, item.name)))
-                            if not dry_run:
-                                _remove(parent, item)
+                return sorted(_delete_unfinished(descriptor, older_than_us, dry_run))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise _explained(error, self.root) from error
-        return sorted(found)
 
     def _path(self, key: str) -> Path:
         return self.root.joinpath(*_parts(key))
@@ -196,6 +186,21 @@ def _parts(key: str) -> list[str]:
     if not key or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise StoreError(f"{key!r} is not a key.")
     return parts
+
+
+def _delete_unfinished(descriptor: int, older_than_us: int, dry_run: bool) -> list[str]:
+    """Removes old unfinished files and directories under an open directory; returns their keys."""
+    found: list[str] = []
+    for parts, parent, item in beneath.walk(descriptor):
+        inside = any(part.startswith(PARTIAL_PREFIX) for part in parts)
+        if inside or not item.name.startswith(PARTIAL_PREFIX):
+            continue
+        with contextlib.suppress(OSError):
+            if _newest_us(parent, item) < older_than_us:
+                found.append("/".join((*parts, item.name)))
+                if not dry_run:
+                    _remove(parent, item)
+    return found
 
 
 def _newest_us(parent: int, item: os.DirEntry[str]) -> int:

@@ -19,7 +19,9 @@ _EXPIRED = 410
 async def changes(door: Door, selector: str) -> AsyncGenerator[None, None]:
     """Yields at each change of such a pod, and when changes may have been missed. A watch that ends or breaks goes on from the
     last version that it told; where the server has forgotten that version (410), it begins anew at the present one. Raises
-    Refusal, and Unreachable where a watch breaks without having told anything."""
+    Refusal, and Unreachable where a watch breaks without having told anything.
+
+    Deep, because a generator inside this one would not be closed with it."""
     version = ""
     while True:
         if not version:

@@ -1,4 +1,4 @@
-"""Cost of a pool's nodes by workspace, and what the limits by workspace leave. Pure.
+"""Limits of requests for nodes: number and cost in a pool, cost by workspace, and the pause of a type that failed. Pure.
 
 A node counts in full for the workspace for whose gang it was requested, until it ends: so all nodes together cost no more than
 the limits together, whichever workspaces the scheduler lets use them. For another workspace that uses it, its part of the slots
@@ -10,12 +10,51 @@ so on.
 from __future__ import annotations
 
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.launcher.policies.provisioning.amounts import within
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
+COST_TOLERANCE = 1e-9
+"""Part of the limit by which a sum of costs may be above it, because sums of prices are not exact."""
 EVERY_OTHER = "*"
 """Name that stands for each workspace that is not named."""
+BACKOFF_SECONDS = 30.0
+"""Pause after the first failure in a row: about two looks, so a short shortage costs little."""
+REFUSED_BACKOFF_SECONDS = 300.0
+"""Pause after the first failure if the provider rejects the request: only a person can mend that, and changed settings end the
+wait at once."""
+BACKOFF_SECONDS_MAX = 1_800.0
+"""Longest pause: capacity that comes back is noticed within half an hour, and a provider without any gets two orders an hour."""
+_DOUBLINGS_MAX = 20
+"""Most doublings that are computed: the bound above is reached long before."""
+
+
+def within(cost: float, limit: float | None) -> bool:
+    """True if the cost is not above the limit. None: no limit."""
+    return limit is None or cost <= limit * (1 + COST_TOLERANCE)
+
+
+class Limits:
+    """Remainder of the pool's limits, counted down while nodes are requested."""
+
+    def __init__(self, pool: ProvisionedPool) -> None:
+        settings = pool.provisioning
+        self.nodes_max, self.cost_max = settings.nodes_max, settings.cost_per_hour_max
+        self.nodes = len(pool.nodes)
+        self.cost = sum([node.cost_per_hour for node in pool.in_order()])
+
+    def allow(self, count: int, cost_each: float) -> bool:
+        return self._within(self.nodes + count, self.cost + count * cost_each)
+
+    def could_allow(self, count: int, cost_each: float) -> bool:
+        """True if the pool could have so many such nodes and no others."""
+        return self._within(count, count * cost_each)
+
+    def _within(self, nodes: int, cost: float) -> bool:
+        return nodes <= self.nodes_max and within(cost, self.cost_max)
+
+    def take(self, count: int, cost_each: float) -> None:
+        self.nodes += count
+        self.cost += count * cost_each
 
 
 class WorkspaceCosts:
@@ -64,3 +103,25 @@ def _payers(state: State, node: Node) -> dict[str, float]:
         used[workspace] = used.get(workspace, 0) + max(1, slots)
     offered = max(node.slots, sum(used.values()))
     return {**{workspace: slots / offered for workspace, slots in used.items()}, node.workspace: 1.0}
+
+
+def backoff_seconds(failures: int, *, refused: bool = False) -> float:
+    """Pause after `failures` failures in a row: doubled with each, up to the bound."""
+    first = REFUSED_BACKOFF_SECONDS if refused else BACKOFF_SECONDS
+    return min(BACKOFF_SECONDS_MAX, first * 2.0 ** min(max(0, failures - 1), _DOUBLINGS_MAX))
+
+
+def next_try(pool: ProvisionedPool, node_type: str, now_us: int, *, refused: bool = False) -> tuple[int, int]:
+    """(failures in a row with this one, time of the next try). Nodes that fail while their type is not asked for belong to the
+    attempt that failed already."""
+    before = pool.backoffs.get(node_type)
+    if before is not None and before.until_us > now_us:
+        return before.failures, before.until_us
+    failures = (before.failures if before is not None else 0) + 1
+    return failures, now_us + round(backoff_seconds(failures, refused=refused) * 1e6)
+
+
+def waits(pool: ProvisionedPool, node_type: str, now_us: int) -> bool:
+    """True if nodes of the type are not asked for now."""
+    backoff = pool.backoffs.get(node_type)
+    return backoff is not None and backoff.until_us > now_us
