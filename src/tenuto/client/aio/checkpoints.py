@@ -74,7 +74,8 @@ class AsyncCheckpoint:
 
             async with AsyncClient() as client:
                 experiment = await client.get_experiment(3)
-                directory = await (await experiment.best_checkpoint()).download("best")
+                best = await experiment.best_checkpoint()
+                directory = await best.download("best")
                 print(sorted(directory.iterdir()))
         """
         directory = Path(f"checkpoint-{self.id}" if path is None else path)
@@ -89,7 +90,8 @@ class AsyncCheckpoint:
 
             async with AsyncClient() as client:
                 experiment = await client.get_experiment(3)
-                weights = await (await experiment.best_checkpoint()).load()
+                best = await experiment.best_checkpoint()
+                weights = await best.load()
                 print({name: value.shape for name, value in weights.items()})
         """
         return await aside(lambda: files.load(self._door.target, self.id, model))

@@ -149,7 +149,8 @@ class AsyncExperiment:
             from tenuto import AsyncClient
 
             async with AsyncClient() as client:
-                best = await (await client.get_experiment(3)).best_trial()
+                experiment = await client.get_experiment(3)
+                best = await experiment.best_trial()
                 print(best.id, best.hyperparameters, best.best_metric)
         """
         await self.reload()
@@ -158,7 +159,7 @@ class AsyncExperiment:
         return AsyncTrial(self._door, await self._door.get(f"/trials/{found}"))
 
     async def trials(self) -> Table:
-        """One row per trial, with a column for each hyperparameter, such as `hyperparameters.lr`."""
+        """One row per trial, by number, with a column for each hyperparameter, such as `hyperparameters.lr`."""
         return of_rows(await self._trials())
 
     async def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
@@ -176,7 +177,7 @@ class AsyncExperiment:
             yield line
 
     async def list_checkpoints(self) -> list[AsyncCheckpoint]:
-        """Checkpoints that are kept."""
+        """Checkpoints of its trials that are kept."""
         found = items(await self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [AsyncCheckpoint(self._door, data) for data in found]
 
@@ -192,31 +193,31 @@ class AsyncExperiment:
 
     async def pause(self) -> None:
         """Pauses it: its workers save a checkpoint and leave; nothing new starts until it is resumed. Raises Refused if it has
-        ended."""
+        ended or is being canceled."""
         await self._ask("pause")
 
     async def resume(self) -> None:
-        """Resumes it: its trials go on from their last checkpoints. Raises Refused if it has ended."""
+        """Resumes it: its trials go on from their last checkpoints. Raises Refused if it has ended or is being canceled."""
         await self._ask("resume")
 
     activate = resume
     """Same as `resume`: the name in Determined."""
 
     async def cancel(self) -> None:
-        """Ends it; running workers save a checkpoint first."""
+        """Ends it; running workers save a checkpoint first. Raises Refused if it has ended."""
         await self._ask("cancel")
 
     async def kill(self) -> None:
-        """Ends it at once, without a last checkpoint."""
+        """Ends it at once, without a last checkpoint. Raises Refused if it has ended."""
         await self._ask("kill")
 
     async def change(self, **settings: Any) -> None:
         """Changes `settings`: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials. Raises
-        Refused for others, and for wrong values."""
+        Refused for others, for wrong values, and if it has ended or is being canceled."""
         await self._door.patch(f"/experiments/{self.id}", settings)
 
     async def archive(self) -> None:
-        """Hides it from lists, once it has ended. Nothing of it is deleted."""
+        """Hides it from lists, once it has ended. Nothing of it is deleted. Raises Refused if it has not ended."""
         await self._ask("archive")
 
     async def unarchive(self) -> None:
@@ -225,11 +226,11 @@ class AsyncExperiment:
 
     async def delete(self, *, now: bool = False) -> None:
         """Deletes it, once it has ended, with its checkpoints, metrics, log lines and code, after the cluster's grace time.
-        `now`: at once, so that it cannot be taken back."""
+        `now`: True: at once, so that it cannot be taken back. Raises Refused if it has not ended."""
         await self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
 
     async def undelete(self) -> None:
-        """Takes back its deletion, if the grace time is not over."""
+        """Takes back its deletion. Raises Refused if the grace time is over."""
         await self._ask("undelete")
 
     async def fork(self, overrides: Mapping[str, Any] | None = None) -> AsyncExperiment:
@@ -250,7 +251,7 @@ class AsyncExperiment:
 
     async def reproduction(self) -> dict[str, Any]:
         """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
-        known yet); with the differences."""
+        known yet); with the differences. Raises Refused if it reproduces no other."""
         return dict(await self._door.get(f"/experiments/{self.id}/reproduction"))
 
     async def _trials(self) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ class AsyncTrial:
 
     @property
     def error(self) -> str | None:
-        """Text of the error for which it failed; None: it has not."""
+        """Text of its last error; None: it has none."""
         return None if self.data["error"] is None else str(self.data["error"])
 
     async def reload(self) -> None:

@@ -75,7 +75,8 @@ class Checkpoint:
 
             with Client() as client:
                 experiment = client.get_experiment(3)
-                directory = (experiment.best_checkpoint()).download("best")
+                best = experiment.best_checkpoint()
+                directory = best.download("best")
                 print(sorted(directory.iterdir()))
         """
         directory = Path(f"checkpoint-{self.id}" if path is None else path)
@@ -90,7 +91,8 @@ class Checkpoint:
 
             with Client() as client:
                 experiment = client.get_experiment(3)
-                weights = (experiment.best_checkpoint()).load()
+                best = experiment.best_checkpoint()
+                weights = best.load()
                 print({name: value.shape for name, value in weights.items()})
         """
         return aside(lambda: files.load(self._door.target, self.id, model))

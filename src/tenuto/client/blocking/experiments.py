@@ -150,7 +150,8 @@ class Experiment:
             from tenuto import Client
 
             with Client() as client:
-                best = (client.get_experiment(3)).best_trial()
+                experiment = client.get_experiment(3)
+                best = experiment.best_trial()
                 print(best.id, best.hyperparameters, best.best_metric)
         """
         self.reload()
@@ -159,7 +160,7 @@ class Experiment:
         return Trial(self._door, self._door.get(f"/trials/{found}"))
 
     def trials(self) -> Table:
-        """One row per trial, with a column for each hyperparameter, such as `hyperparameters.lr`."""
+        """One row per trial, by number, with a column for each hyperparameter, such as `hyperparameters.lr`."""
         return of_rows(self._trials())
 
     def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
@@ -176,7 +177,7 @@ class Experiment:
         yield from log_lines(self._door, f"/experiments/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Checkpoints that are kept."""
+        """Checkpoints of its trials that are kept."""
         found = items(self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [Checkpoint(self._door, data) for data in found]
 
@@ -192,31 +193,31 @@ class Experiment:
 
     def pause(self) -> None:
         """Pauses it: its workers save a checkpoint and leave; nothing new starts until it is resumed. Raises Refused if it has
-        ended."""
+        ended or is being canceled."""
         self._ask("pause")
 
     def resume(self) -> None:
-        """Resumes it: its trials go on from their last checkpoints. Raises Refused if it has ended."""
+        """Resumes it: its trials go on from their last checkpoints. Raises Refused if it has ended or is being canceled."""
         self._ask("resume")
 
     activate = resume
     """Same as `resume`: the name in Determined."""
 
     def cancel(self) -> None:
-        """Ends it; running workers save a checkpoint first."""
+        """Ends it; running workers save a checkpoint first. Raises Refused if it has ended."""
         self._ask("cancel")
 
     def kill(self) -> None:
-        """Ends it at once, without a last checkpoint."""
+        """Ends it at once, without a last checkpoint. Raises Refused if it has ended."""
         self._ask("kill")
 
     def change(self, **settings: Any) -> None:
         """Changes `settings`: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials. Raises
-        Refused for others, and for wrong values."""
+        Refused for others, for wrong values, and if it has ended or is being canceled."""
         self._door.patch(f"/experiments/{self.id}", settings)
 
     def archive(self) -> None:
-        """Hides it from lists, once it has ended. Nothing of it is deleted."""
+        """Hides it from lists, once it has ended. Nothing of it is deleted. Raises Refused if it has not ended."""
         self._ask("archive")
 
     def unarchive(self) -> None:
@@ -225,11 +226,11 @@ class Experiment:
 
     def delete(self, *, now: bool = False) -> None:
         """Deletes it, once it has ended, with its checkpoints, metrics, log lines and code, after the cluster's grace time.
-        `now`: at once, so that it cannot be taken back."""
+        `now`: True: at once, so that it cannot be taken back. Raises Refused if it has not ended."""
         self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
 
     def undelete(self) -> None:
-        """Takes back its deletion, if the grace time is not over."""
+        """Takes back its deletion. Raises Refused if the grace time is over."""
         self._ask("undelete")
 
     def fork(self, overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -250,7 +251,7 @@ class Experiment:
 
     def reproduction(self) -> dict[str, Any]:
         """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
-        known yet); with the differences."""
+        known yet); with the differences. Raises Refused if it reproduces no other."""
         return dict(self._door.get(f"/experiments/{self.id}/reproduction"))
 
     def _trials(self) -> list[dict[str, Any]]:

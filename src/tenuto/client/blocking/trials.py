@@ -80,7 +80,7 @@ class Trial:
 
     @property
     def error(self) -> str | None:
-        """Text of the error for which it failed; None: it has not."""
+        """Text of its last error; None: it has none."""
         return None if self.data["error"] is None else str(self.data["error"])
 
     def reload(self) -> None:
