@@ -39,7 +39,8 @@ class Public:
 
 def of_class(node: ast.ClassDef, module: str, name: str) -> Iterator[Public]:
     init = page.constructor(node)
-    said = "\n\n".join(part for part in (ast.get_docstring(node), init and ast.get_docstring(init)) if part)
+    documented = (node,) if init is None else (node, init)
+    said = "\n\n".join(text for item in documented if (text := ast.get_docstring(item)))
     given = () if init is None else tuple(item.arg for item in page.arguments(init))
     yield Public(name, said, given)
     for field, _, what in page.fields(node, module):
