@@ -24,4 +24,5 @@ class Model(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
+        """Model of these JSON bytes (`data`). Raises pydantic's ValidationError for an unknown field or a wrong value."""
         return cls.model_validate_json(data)

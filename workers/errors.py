@@ -35,11 +35,13 @@ class UserError(Exception):
     def __init__(self, message: str, *, at: Any = None) -> None:
         super().__init__(message)
         self.at = at
+        """Function or class of the user that is to blame; None: the traceback says it."""
 
 
 class InvalidHyperparameters(UserError):
-    """Raised by model code for hyperparameters that make no sense together: the search replaces the trial by another one, and
-    it counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared."""
+    """Raised by model code for hyperparameters that make no sense together: the search replaces the trial by another one, and it
+    counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared.
+    `message`: reason, for users. `at`: function or class to name in the error; None: the place where it is raised."""
 
 
 class WillRepeat(UserError):

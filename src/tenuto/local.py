@@ -26,6 +26,7 @@ class LocalRun:
     directory: Path
     """Directory of its record, which `tenuto run import` makes an experiment of."""
     hyperparameters: Mapping[str, Any]
+    """Values with which it trained, by name; a group is a dict."""
     seed: int
     """Seed of the experiment: `reproducibility.experiment_seed` gives the same trial."""
     complete: bool
@@ -43,7 +44,8 @@ class LocalRun:
         return [{"batches": body.batches, **body.metrics} for body in bodies if isinstance(body, ValidationReport)]
 
     def copy_checkpoint(self, into: str | os.PathLike[str]) -> Path:
-        """Writes the files of its latest checkpoint into a new directory, and returns that. Raises UserError."""
+        """Writes the files of its latest checkpoint into `into`, a new or empty directory, and returns that. Raises UserError if
+        there is no checkpoint, or the directory has files."""
         from tenuto.kernel.storage import checkpoints
         from tenuto.workers.core_api.local_record import checkpoints_of, store_of
         from tenuto.workers.errors import UserError
@@ -68,12 +70,21 @@ def run_local(
 ) -> LocalRun:
     """Trains one trial of a PyTorch or Keras Trial class in this process, without a cluster, and returns when it is over.
 
-    config: the experiment's configuration, as a YAML file or as plain data; `name`, `entrypoint` and `searcher.name` may be left
-    out of data. hyperparameters: values over those of the configuration; what then still has a range is drawn as for the search's
-    first trial in a cluster. directory: of the record; if it holds one, that run goes on. quiet: nothing is shown of metrics,
-    validations and checkpoints.
+    `trial`: the class. `config`: the experiment's configuration, as a YAML file or as plain data; `name`, `entrypoint` and
+    `searcher.name` may be left out of data. `hyperparameters`: values over those of the configuration; None: none. What then
+    still has a range is drawn as for the search's first trial in a cluster. `directory`: directory of the record; if it holds
+    one, that run goes on. None: a new one under `tenuto-runs/`. `quiet`: True: metrics, validations and checkpoints are not
+    shown.
 
-    An interruption (Ctrl-C) saves a checkpoint and returns. Raises UserError, or the errors of the trial's code.
+    An interruption (Ctrl-C) saves a checkpoint and returns. Raises UserError if the configuration is wrong, the directory holds
+    other files or another run, or this process has a run already; and the errors of the trial's code.
+
+        import tenuto
+        from model_def import Line  # your PyTorchTrial
+
+        config = {"searcher": {"metric": "error", "max_length": {"epochs": 8}}}
+        found = tenuto.run_local(Line, config, hyperparameters={"lr": 0.1})
+        print(found.validations[-1], found.trial.model.weight)
     """
     from tenuto.workers.core_api.local import new_directory
     from tenuto.workers.core_api.session import current

@@ -38,7 +38,9 @@ class Trial:
     """One configuration. Read it; do not change it."""
 
     number: int
+    """Number of the trial in its experiment, from 1."""
     hyperparameters: dict[str, Any]
+    """Values of the trial by name; a group is a dict."""
     target: int
     """Length that the trial trains to, in the unit of `searcher.max_length`."""
     state: TrialState = "running"
@@ -53,6 +55,7 @@ class Trial:
     checkpoint_id: str | None = None
     """Newest checkpoint of the trial, from which another trial can begin."""
     parent: int | None = None
+    """Number of the trial that this one is a copy of; None: of none."""
     ended: str | None = None
     """Reason for which the trial's own code ended its training, such as early stopping; may be empty. It is completed, and
     counts by its last validation for every length. None: it has not."""
@@ -75,58 +78,81 @@ class Known:
         config = submitted.config
         assert isinstance(config.searcher, _Settings)
         self.config: ExperimentConfig = config
+        """The whole configuration of the experiment."""
         self.settings: dict[str, Any] = config.searcher.settings
         """`searcher.settings` of the configuration."""
         self.seed = submitted.seed
+        """Seed of the experiment."""
         self.random = random.Random(f"tenuto.search/{submitted.seed}")
         """Random numbers of this search: use no others."""
         self.metric = config.searcher.metric
+        """Name of the validation metric to compare: `searcher.metric`."""
         self.smaller_is_better = config.searcher.smaller_is_better
+        """True if a smaller metric is better: `searcher.smaller_is_better`."""
         self.max_length = config.searcher.max_length.value
+        """Longest training of a trial: `searcher.max_length`, in its own unit."""
         self.max_trials = config.searcher.max_trials
+        """Most trials: `searcher.max_trials`, as the user last changed it."""
         self.max_concurrent_trials = config.searcher.max_concurrent_trials
+        """Most trials at once: `searcher.max_concurrent_trials`, as the user last changed it."""
         self.trials: dict[int, Trial] = {}
         """Trials by number; the n-th Create is trial n, and is here from its start on."""
 
     def score(self, metrics: Mapping[str, float]) -> float:
-        """The searcher's metric, signed so that smaller is better; infinite if it is missing or not finite."""
+        """The searcher's metric among `metrics` (by name), signed so that smaller is better; infinite if it is missing or not
+        finite."""
         value = metrics.get(self.metric)
         if value is None or not math.isfinite(value):
             return math.inf
         return value if self.smaller_is_better else -value
 
     def draw(self, number: int) -> dict[str, Any]:
-        """Hyperparameters that trial `number` gets if its Create gives none: a draw from the search space."""
+        """Hyperparameters that the trial with this `number` (from 1) gets if its Create gives none: a draw from the search
+        space."""
         from tenuto.services.searcher.methods.sampling import sample
 
         return sample(self.config.hyperparameters, self.seed, number)
 
 
 class CustomSearcher:
-    """Base class of your search. Override the methods that you need. Each returns operations, or nothing."""
+    """Base class of your search. Override the methods that you need. Each returns operations, or nothing. `search`: what it knows
+    of its experiment; `__init__` keeps it as `self.search`.
+
+        from tenuto.search import Complete, Create, CustomSearcher
+
+        class Eight(CustomSearcher):
+            def on_start(self):
+                return [Create(length=self.search.max_length) for _ in range(8)]
+
+            def on_validation(self, trial):
+                trials = self.search.trials.values()
+                return [Complete()] if len(trials) == 8 and all(one.at_target for one in trials) else []
+    """
 
     def __init__(self, search: Known) -> None:
         self.search = search
+        """Knowledge of the experiment: its configuration, trials and random numbers."""
 
     def on_start(self) -> Sequence[Operation] | None:
         """The experiment has started; there are no trials yet."""
         return None
 
     def on_trial_created(self, trial: Trial) -> Sequence[Operation] | None:
-        """A trial that you asked for has started (and may wait for slots)."""
+        """A `trial` that you asked for has started (and may wait for slots)."""
         return None
 
     def on_validation(self, trial: Trial) -> Sequence[Operation] | None:
-        """A trial was validated: see `trial.length`, `trial.metrics` and `trial.at_target`. Also called if the trial's own code
-        ended its training (`trial.ended`), with its last validation."""
+        """A `trial` was validated: see its `length`, `metrics` and `at_target`. Also called if the trial's own code ended its
+        training (`trial.ended`), with its last validation."""
         return None
 
     def on_trial_failed(self, trial: Trial, error: str, *, invalid_hyperparameters: bool) -> Sequence[Operation] | None:
-        """A trial is given up, after `max_restarts` errors of its code or because its code refused the hyperparameters."""
+        """A `trial` is given up, after `max_restarts` errors of its code or because its code refused the hyperparameters.
+        `error`: text of the last error. `invalid_hyperparameters`: True: it was InvalidHyperparameters."""
         return None
 
     def on_trial_finished(self, trial: Trial) -> Sequence[Operation] | None:
-        """A trial was stopped, and nothing of it runs any more."""
+        """A `trial` was stopped, and nothing of it runs any more."""
         return None
 
     def on_limits_changed(self) -> Sequence[Operation] | None:
@@ -135,7 +161,8 @@ class CustomSearcher:
 
 
 class Told:
-    """Passes the events of an experiment to its searcher, in order, and returns its decision on each."""
+    """Passes the events of an experiment to its searcher, in order, and returns its decision on each: for tests of a search, too.
+    `kind`: class of the searcher. `submitted`: event of the experiment's submission."""
 
     def __init__(self, kind: type[CustomSearcher], submitted: ExperimentSubmitted) -> None:
         self._experiment_id = submitted.experiment_id
@@ -143,10 +170,11 @@ class Told:
         self._searcher = kind(self._search)
 
     def tell(self, event: Event) -> list[Operation]:
+        """Operations that the searcher asks for on this `event`; empty: none. Raises the errors of the searcher's code."""
         return self.hear(event.data)
 
     def hear(self, data: EventData) -> list[Operation]:
-        """Like `tell`, for the payload of an event.
+        """Like `tell`, for the payload of an event (`data`).
 
         A trial may be further than a length that it is sent to: it goes on from a checkpoint of an earlier experiment. Then it
         has reached that length, and no worker is asked to train to it: `on_validation` is called again, with its last validation.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,6 +23,7 @@ from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
+from tenuto.workers.core_api.links import link_tree
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.shards import ShardedSave
 from tenuto.workers.errors import UserError, mark_repeating, repeats_in_loading
@@ -36,17 +35,22 @@ METADATA_FILE = "tenuto_metadata.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A stored checkpoint of the trial: type of `run.checkpoint.latest`."""
+
     id: str
+    """Id of the checkpoint, by which the command line and the client know it."""
     steps: int
     """Steps trained when the checkpoint was saved."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Values that the script gave to `save`; empty if it gave none."""
     location: str = ""
+    """Address in its store; empty: not known."""
     weights_only: bool = False
     """True: this is `searcher.source_checkpoint`, of another trial: this trial begins with its weights, at step 0."""
 
 
 class Checkpoints:
-    """Type of `run.checkpoint`."""
+    """Checkpoints of a script's trial: type of `run.checkpoint`."""
 
     def __init__(self, session: Session, length_of: Callable[[int], int], validation_at: Callable[[int], Any]) -> None:
         """Fetches the checkpoint that the trial resumes from, verified. Raises UserError if that is not possible."""
@@ -73,9 +77,9 @@ class Checkpoints:
         """Number of checkpoints of all ranks that were begun."""
         self._suffix = "" if session.gang is None or session.gang.leads else f"-rank{session.gang.rank}"
         self.begun_clock = session.clock.monotonic()
-        """Time when the last one was begun, or else this process."""
+        """Monotonic time, in seconds, when the last one was begun, or else this process."""
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
-        """(steps, metrics) of the validation at the position where the trial resumes."""
+        """(steps, metrics) of the validation at the position where the trial resumes; None: it has none there."""
         self.is_foreign = False
         """True: the trial begins where one of an earlier experiment ended, or as a copy, and has no checkpoint of its own yet."""
         if self._source is not None:
@@ -103,12 +107,18 @@ class Checkpoints:
 
     @contextmanager
     def restore(self, *, all_ranks: bool = False) -> Iterator[Path]:
-        """Directory with the files of `latest`, read-only. Raises UserError if there is no checkpoint.
+        """Directory with the files of `latest`, read-only: use in a `with`. Raises UserError if there is no checkpoint.
 
         Of a checkpoint saved with `shard=True` by the present number of ranks, only this rank's files and those of rank 0 are
         fetched; with `all_ranks` those of all. Any other checkpoint is fetched whole.
 
         A programming error in the block, before anything is trained, ends the trial at once: a restart would meet it again.
+
+            with tenuto.init() as run:
+                steps = 0
+                if run.checkpoint.latest is not None:
+                    with run.checkpoint.restore() as directory:
+                        steps = int((directory / "steps").read_text())
         """
         self.wait()
         latest = self.latest
@@ -135,9 +145,9 @@ class Checkpoints:
         self._loads += 1
 
     def not_exact(self, sentence: str) -> None:
-        """Says that this trial, if resumed, does not go on as if it had never stopped, and why ("the replay buffer is not
-        saved"): once in the log, in `exactness.json`, and in `tenuto trial describe`. Raises UserError if the sentence is
-        empty."""
+        """Says that this trial, if resumed, does not go on as if it had never stopped, and why (`sentence`, such as "the replay
+        buffer is not saved"): once in the log, in `exactness.json`, and in `tenuto trial describe`. Raises UserError if the
+        sentence is empty."""
         if not isinstance(sentence, str) or not sentence.strip():
             raise UserError(f"run.checkpoint.not_exact({sentence!r}): give a sentence that says why.")
         sentence = " ".join(sentence.split())[:BREAK_CHARACTERS_MAX]
@@ -160,16 +170,22 @@ class Checkpoints:
 
     @contextmanager
     def save(self, steps: int, metadata: Mapping[str, Any] | None = None, *, shard: bool = False) -> Iterator[Path]:
-        """An empty directory for the script's files. They become a checkpoint after the block has ended, while the script goes
-        on; if the block raises, it leaves no trace. A second save waits for the first.
+        """An empty directory for the script's files: use in a `with`. They become a checkpoint after the block has ended, while
+        the script goes on; if the block raises, it leaves no trace. A second save waits for the first.
 
-        `metadata` is any JSON. If the storage is full or unreachable, the log says so and training goes on, as
-        `checkpoint_storage.on_failure` demands; but when the trial leaves its slots, UserError is raised, because the training
-        would be lost.
+        `steps`: position in the trial. `metadata`: any JSON, which `latest.metadata` holds; None: empty. If the storage is full
+        or unreachable, the log says so and training goes on, as `checkpoint_storage.on_failure` demands; but when the trial
+        leaves its slots, UserError is raised, because the training would be lost. Raises UserError also for other metadata.
 
-        On several ranks the files of rank 0 are stored, and those of the others are discarded. `shard`: the files of all ranks
-        form one checkpoint; every rank must call it, at the same steps, and put its rank into the names of its files. `metadata`
-        is rank 0's.
+        On several ranks the files of rank 0 are stored, and those of the others are discarded. `shard`: True: the files of all
+        ranks form one checkpoint; every rank must call it, at the same steps, and put its rank into the names of its files. The
+        metadata is rank 0's.
+
+            with tenuto.init() as run:
+                for operation in run.operations():
+                    with run.checkpoint.save(operation.steps, {"layers": 2}) as directory:
+                        (directory / "steps").write_text(str(operation.steps))
+                    run.report_validation(operation.steps, {run.metric: 0.5})
         """
         text, gang = _metadata_text(metadata or {}), self._session.gang
         if gang is not None and not gang.leads and not shard:
@@ -232,6 +248,7 @@ class Checkpoints:
         self._writer.wait()
 
     def close(self) -> None:
+        """Deletes the local copy of the checkpoint from which the trial resumed. Called when the run is closed."""
         self._fetched.close()
 
     def _store(self, position: Position, filling: Path, sharded: ShardedSave | None) -> None:
@@ -241,7 +258,7 @@ class Checkpoints:
             shutil.rmtree(filling, ignore_errors=True)
 
         def snapshot() -> Fill:
-            return lambda into: _link_tree(filling, into)
+            return lambda into: link_tree(filling, into)
 
         keep = store_whole if sharded is None else sharded.keep
         action = self._session.box.current.action
@@ -322,18 +339,3 @@ def _metadata_text(metadata: Mapping[str, Any]) -> str:
         return json.dumps(dict(metadata), ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"a checkpoint's metadata must be JSON: {error}; save other values as files.") from None
-
-
-def _link_tree(source: Path, into: Path) -> None:
-    """Links the files; a move would leave none for another attempt."""
-    shutil.copytree(source, into, copy_function=link_or_copy, dirs_exist_ok=True)
-
-
-def link_or_copy(source: str, target: str) -> str:
-    try:
-        if os.path.islink(source):
-            raise OSError(errno.EINVAL, "its target is wanted")
-        os.link(source, target)
-        return target
-    except OSError:
-        return str(shutil.copy2(source, target))

@@ -25,7 +25,8 @@ from tenuto.schemas.reports import (
     ValidationReport,
 )
 from tenuto.workers.checkpoints.files import RECORD_FILE
-from tenuto.workers.core_api.checkpoints import METADATA_FILE, link_or_copy
+from tenuto.workers.core_api.checkpoints import METADATA_FILE
+from tenuto.workers.core_api.links import link_or_copy
 from tenuto.workers.core_api.local_record import (
     CODE_DIRECTORY,
     REPORTS_FILE,

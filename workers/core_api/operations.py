@@ -17,9 +17,11 @@ class Operation:
     """A training that the search asks for: train until `steps` steps in all, validate there, report."""
 
     steps: int
+    """Steps to train in all, since the trial began."""
     length: int
     """The same length in the unit of `searcher.max_length`."""
     unit: Unit
+    """Unit of `length`: batches or epochs."""
 
     def __getattr__(self, name: str) -> Any:
         raise determined_names.missing(determined_names.OPERATION, "operation", name)

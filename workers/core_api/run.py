@@ -16,11 +16,11 @@ from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsRepo
 from tenuto.workers.core_api.checkpoints import Checkpoints
 from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.operations import Operation, numbers_of
+from tenuto.workers.core_api.periods import Periods
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.validations import Validations
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names, early_end, notifier
-from tenuto.workers.harness.schedule import Schedule
 
 PROGRESS_SECONDS_MIN = 5.0
 """Shortest time between two progress reports. They decide nothing: people, and the choice of cheap victims, need no more."""
@@ -31,7 +31,7 @@ ALERT_CHARACTERS_MAX = 4_000
 """Most characters of an alert: it is a message to users, not a file."""
 
 
-class Run:
+class Run(Periods):
     """Use as a context manager: `with tenuto.init() as run:`. A step is one batch, counted by `{batches: N}` in the
     configuration. Steps count from the beginning of the trial, over all its processes."""
 
@@ -39,8 +39,13 @@ class Run:
         self._session = session
         assignment = session.assignment
         self.hyperparameters: Mapping[str, Any] = copy.deepcopy(assignment.hyperparameters)
+        """Values of this trial by name; a group is a dict."""
         self.config: Mapping[str, Any] = assignment.config.model_dump(mode="json")
-        self.experiment_id, self.trial_id = assignment.experiment_id, assignment.trial_id
+        """Experiment configuration as plain data, defaults included."""
+        self.experiment_id = assignment.experiment_id
+        """Experiment of the trial; 0 without a cluster."""
+        self.trial_id = assignment.trial_id
+        """Id of the trial, such as 3-7: the seventh of experiment 3."""
         self.trial_seed = assignment.trial_seed
         """Seed for the script's own generators: equal in every process of this trial."""
         self.local_directory = session.local_directory
@@ -48,15 +53,17 @@ class Run:
         self.metric: str = assignment.config.searcher.metric
         """The validation metric that the search compares."""
         gang = session.gang
-        self.rank, self.slots = (0, 1) if gang is None else (gang.rank, gang.world_size)
-        """Rank of this process among those that train this trial, one on each slot. Only rank 0's reports and checkpoints are
-        used; the others may make them, too, without effect. The number of slots may differ when a trial is resumed."""
+        self.rank = 0 if gang is None else gang.rank
+        """Rank of this process among those that train this trial, from 0. Only rank 0's reports and checkpoints are used; the
+        others may make them, too, without effect."""
+        self.slots = 1 if gang is None else gang.world_size
+        """Number of processes that train this trial, one on each slot. It may differ when a trial is resumed."""
         self.local_rank = 0 if gang is None else gang.local_rank
         """Rank among those on this node: the index of its GPU."""
         self._lengths = Lengths(assignment.config, session.shorten)
         self._validations, self._validation = Validations(self.metric), dict[str, float]()
         self.validated_at: int | None = None
-        """Steps of the latest reported validation."""
+        """Steps of the latest reported validation; None: none is reported yet."""
         self.steps = 0
         """Furthest position that was reported or saved."""
         self.ended: str | None = None
@@ -66,7 +73,9 @@ class Run:
         self._saving_steps = 0
         """Position of the latest checkpoint that was begun."""
         self.is_closed = False
+        """True once the run was closed: it takes no more reports."""
         self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
+        """Checkpoints of this trial: `save`, `restore`, `latest`."""
         self._begun_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
         """Position at which this process began. It may be beyond the target, if it is that of a trial of an earlier
         experiment."""
@@ -91,25 +100,21 @@ class Run:
                 self._close()
         return False
 
-    # Lengths of training.
-
-    @property
-    def epoch_batches(self) -> int | None:
-        """Batches in one epoch, as the script has set it. Needed if the configuration counts epochs."""
-        return self._lengths.epoch_batches
-
-    @epoch_batches.setter
-    def epoch_batches(self, value: int) -> None:
-        self._lengths.epoch_batches = value
-
-    @property
-    def _schedule(self) -> Schedule:
-        return self._lengths.schedule
-
     def operations(self) -> Iterator[Operation]:
         """Each training that the search asks for, one after the other: train until `operation.steps`, save, then call
-        `report_validation` there. Ends when the trial is over, or has to leave its slots. A body that ends before that, after
-        a validation, ends the trial (`end_training`)."""
+        `report_validation` there. Ends when the trial is over, or has to leave its slots. A body that ends before that, after a
+        validation, ends the trial (`end_training`). Raises UserError if a body ends without any validation.
+
+            with tenuto.init() as run:
+                steps = 0 if run.checkpoint.latest is None else run.checkpoint.latest.steps
+                for operation in run.operations():
+                    while steps < operation.steps and not run.should_preempt():
+                        steps += 1  # here one batch is trained
+                    with run.checkpoint.save(steps) as directory:
+                        (directory / "steps").write_text(str(steps))
+                    if steps == operation.steps:
+                        run.report_validation(steps, {run.metric: 1 / steps})
+        """
         self._check_process()
         box = self._session.box
         if self._repeat_validation and self.validated_at is not None:
@@ -145,9 +150,10 @@ class Run:
                 self._end(f"the body of `for operation in run.operations()` ended, at step {self.steps} of {steps}")
 
     def end_training(self, reason: str = "") -> None:
-        """Ends the trial here, before the length that the search asked for: with early stopping, for example. Its last
-        reported validation counts, it is recorded as completed with this reason, and is not trained further. Leave the loop
-        after it: `operations()` ends. With several ranks, call it on each. Raises UserError before the first validation."""
+        """Ends the trial here, before the length that the search asked for: with early stopping, for example. Its last reported
+        validation counts, it is recorded as completed with `reason` (one line; may be empty), and is not trained further. Leave
+        the loop after it: `operations()` ends. With several ranks, call it on each. Raises UserError before the first
+        validation."""
         self._check_process()
         if self.validated_at is None and self.rank == 0:
             raise UserError(
@@ -167,15 +173,6 @@ class Run:
         if self.rank == 0:
             say(early_end.sentence(self.steps, self.ended, self.validated_at))
 
-    def target_steps(self) -> int:
-        """Steps that the search wants this trial to reach now: never fewer than the checkpoint has that it began from."""
-        return max(self._begun_at, self._schedule.target_batches(self._session.box.current.target_length))
-
-    @property
-    def max_steps(self) -> int:
-        """`searcher.max_length` in steps, as needed by a learning-rate schedule of the full length."""
-        return self._schedule.target_batches(self._session.assignment.config.searcher.max_length.value)
-
     def should_preempt(self) -> bool:
         """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask
         equally often: then all get the answer in the same step."""
@@ -192,31 +189,19 @@ class Run:
         gang = self._session.gang
         return contextlib.nullcontext() if gang is None else gang.progress.waiting()
 
-    # The configuration's periods, for loops that follow them.
-
-    def should_report(self, steps: int) -> bool:
-        """True if `log_period` has passed."""
-        return steps > 0 and self._schedule.logs_at(steps)
-
-    def should_validate(self, steps: int) -> bool:
-        """True if `min_validation_period` has passed. At the end of an operation a validation is always due."""
-        return self._schedule.validates_at(steps)
-
-    def should_save(self, steps: int) -> bool:
-        """True if `min_checkpoint_period` has passed, or `checkpoint_period_minutes`. With several ranks only the former, on
-        which they agree; for the latter see `checkpoint_due`."""
-        return self._schedule.saves_at(steps) or (self._session.gang is None and self.checkpoint_due())
-
-    def checkpoint_due(self) -> bool:
-        """True if `checkpoint_period_minutes` have passed since the last checkpoint was begun, or this process. It is this
-        process's clock: with several ranks ask on one, and tell the others."""
-        minutes = self._session.assignment.config.checkpoint_period_minutes
-        return minutes is not None and self._session.clock.monotonic() - self.checkpoint.begun_clock >= 60 * minutes
-
-    # Reports.
-
     def report_training(self, steps: int, metrics: Mapping[str, Any]) -> None:
-        """Reports training metrics at this position: numbers, or values that `float()` accepts."""
+        """Reports training metrics at this position. They are sent together, once a second at most.
+
+        `steps`: position in the trial, from 0. `metrics`: by name, numbers or values that `float()` accepts. Raises UserError for
+        another position or value, and after the run has ended.
+
+            with tenuto.init() as run:
+                for operation in run.operations():
+                    for steps in range(1, operation.steps + 1):
+                        if run.should_report(steps):
+                            run.report_training(steps, {"loss": 1 / steps})
+                    run.report_validation(operation.steps, {run.metric: 1 / operation.steps})
+        """
         steps, values = self._reported("report_training", steps, metrics)
         session = self._session
         self._points.append(MetricPoint(batches=steps, time_us=session.clock.now_us(), metrics=values))
@@ -229,7 +214,15 @@ class Run:
 
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Reports validation metrics at this position, which the search compares. One position counts once: give all of its
-        metrics together; those of a second call are dropped, with a sentence in the trial's log."""
+        metrics together; those of a second call are dropped, with a sentence in the trial's log.
+
+        `steps`: position in the trial, from 0. `metrics`: by name, numbers or values that `float()` accepts, with `run.metric`
+        among them. Raises UserError for another position or value, and after the run has ended.
+
+            with tenuto.init() as run:
+                for operation in run.operations():
+                    run.report_validation(operation.steps, {run.metric: 0.5, "accuracy": 0.9})
+        """
         steps, values = self._reported("report_validation", steps, metrics)
         self._leave_out()
         if not self._validations.is_new(steps, values):
@@ -239,14 +232,17 @@ class Run:
         self._validated(steps, values)
 
     def report_progress(self, steps: int) -> None:
-        """Reports the trial's progress to users. Training metrics do so by themselves."""
+        """Reports the trial's progress to users. Training metrics do so by themselves. `steps`: position in the trial, from 0.
+        Raises UserError for another position, and after the run has ended."""
         steps, _ = self._reported("report_progress", steps, {})
         self._progress_sent_at = self._session.clock.monotonic()
         report = ProgressReport(**self._session.ids, batches=steps, length=self._schedule.length(steps))
         self._session.reports.report("tracker", report)
 
     def alert(self, title: str, text: str = "", level: Level = "info") -> None:
-        """Sends a message to users; it is in the trial's log, in the stream `tenuto`."""
+        """Sends a message to users; it is in the trial's log, in the stream `tenuto`. `title`: what has happened. `text`: more of
+        it; may be empty. Both together have 4,000 characters at most; the rest is cut. `level`: info, warning or error. Raises
+        UserError after the run has ended."""
         self._check_process()
         line = f"alert ({level}): {title}" + (f": {text}" if text else "")
         assignment, clock = self._session.assignment, self._session.clock
@@ -260,7 +256,9 @@ class Run:
         )
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """Sends users a notice through webhooks, like `notifier.notify`. Returns False if there were too many."""
+        """Sends users a notice, through the webhooks with the trigger `notice`. `text`: at most 1,000 characters; the rest is
+        cut. `level`: info, warning or error. Returns True if it is sent, and False if there were too many: 20 at once, and then 6
+        a minute. Raises UserError for another level and an empty text."""
         return notifier.notify(text, level)
 
     def close(self) -> None:

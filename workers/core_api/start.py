@@ -20,16 +20,29 @@ def init(
     hyperparameters: Mapping[str, Any] | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """The trial that this script trains: use as `with tenuto.init() as run:`.
+    """The run of the trial that this script trains: use as `with tenuto.init() as run:`.
 
     In a cluster everything comes from the experiment, and the arguments are ignored. Without one:
 
-    config: the experiment's configuration, as a YAML file or as plain data. None: `config.yaml` in the current directory.
-    hyperparameters: values for those that the configuration gives a range, or other values for its constants.
-    directory: directory of the record. If it holds a record, that run goes on from its latest checkpoint. None: a new one under
+    `config`: the experiment's configuration, as a YAML file or as plain data. None: `config.yaml` in the current directory.
+    `hyperparameters`: values for those that the configuration gives a range, or other values for its constants; None: none.
+    `directory`: directory of the record. If it holds a record, that run goes on from its latest checkpoint. None: a new one under
     `tenuto-runs/`.
 
-    Raises UserError.
+    Raises UserError: the configuration is wrong or cannot be read, `init` was called before in this script, or the process is not
+    that of the experiment's entrypoint.
+
+        import tenuto
+
+        config = {
+            "name": "line",
+            "entrypoint": "train.py",
+            "hyperparameters": {"rate": 0.1},
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+        }
+        with tenuto.init(config) as run:
+            for operation in run.operations():
+                run.report_validation(operation.steps, {"loss": run.hyperparameters["rate"]})
     """
     session = current()
     if session is None or (session.run is not None and session.local_directory is not None):

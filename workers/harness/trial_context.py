@@ -32,7 +32,12 @@ class TrialContext:
         """Reason for which the trial's code asked to end the training. None if it did not."""
 
     def get_hparam(self, name: str) -> Any:
-        """Value of a hyperparameter; `optimizer.momentum` selects from a group. Raises UserError with the existing names."""
+        """Value of the hyperparameter `name`; `optimizer.momentum` selects from a group, and the name of a group gives a dict.
+        Raises UserError with the existing names.
+
+            def __init__(self, context):
+                self.rate = context.get_hparam("learning_rate")
+        """
         value: Any = self._info.hyperparameters
         for part in name.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -42,15 +47,19 @@ class TrialContext:
         return copy.deepcopy(value)  # the user may change it: the record, and later callers, keep their own
 
     def get_hparams(self) -> dict[str, Any]:
+        """All hyperparameters by name, a copy; a group is a dict."""
         return copy.deepcopy(dict(self._info.hyperparameters))
 
     def get_experiment_config(self) -> dict[str, Any]:
+        """The whole configuration as plain data, defaults included; a copy."""
         return copy.deepcopy(dict(self._info.config))
 
     def get_experiment_id(self) -> int:
+        """Id of the experiment."""
         return self._info.experiment_id
 
     def get_trial_id(self) -> str:
+        """Id of the trial, such as 3-7: the seventh of experiment 3."""
         return self._info.trial_id
 
     def get_trial_seed(self) -> int:
@@ -58,21 +67,25 @@ class TrialContext:
         return self._info.trial_seed
 
     def notify(self, text: str, level: Level = "info") -> bool:
-        """Sends users a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
-        6 a minute. Returns True if it is sent, and False if there were too many. Of several ranks, rank 0's count."""
+        """Sends users a notice, through the webhooks with the trigger `notice`. `text`: at most 1,000 characters; the rest is
+        cut. `level`: info, warning or error. Returns True if it is sent, and False if there were too many: 20 at once, and then 6
+        a minute. Of several ranks, rank 0's count. Raises UserError for another level and an empty text."""
         return notifier.notify(text, level)
 
     def set_stop_requested(self, stop_requested: bool = True, reason: str = "") -> None:
         """Ends the training after this step: before the length that the search asked for, with early stopping for example. The
-        trial is validated and saved there, counts by that validation, is recorded as completed with `reason`, and is not
-        trained further. Of several ranks one that asks is enough. False takes it back, as long as the step is not over."""
+        trial is validated and saved there, counts by that validation, is recorded as completed with `reason` (one line; empty:
+        the name of this method), and is not trained further. Of several ranks one that asks is enough. `stop_requested`: False
+        takes it back, as long as the step is not over."""
         self._stop_requested = early_end.reason_of(reason or "context.set_stop_requested") if stop_requested else None
 
     def get_stop_requested(self) -> bool:
+        """True if `set_stop_requested` asked to end the training."""
         return self._stop_requested is not None
 
     def get_global_batch_size(self) -> int:
-        """The hyperparameter `global_batch_size`: records per step over all slots."""
+        """The hyperparameter `global_batch_size`: records per step over all slots. Raises UserError if there is none, and with
+        `distributed.global_batch_size: scale`."""
         if (self._info.config.get("distributed") or {}).get("global_batch_size") == "scale":
             raise UserError(
                 "with distributed.global_batch_size: scale the batch of the DataLoader is that of one slot; name that "
@@ -81,8 +94,8 @@ class TrialContext:
         return int(self.get_hparam("global_batch_size"))
 
     def get_per_slot_batch_size(self) -> int:
-        """Records per step on one slot, at most. A PyTorch training loader with this batch size, as it was returned, trains
-        the batches of all slots: `get_global_batch_size()` records per step."""
+        """Records per step on one slot, at most. A PyTorch training loader with this batch size, as it was returned, trains the
+        batches of all slots: `get_global_batch_size()` records per step. Raises UserError like that."""
         size = -(-self.get_global_batch_size() // self.slots)
         self._asked_per_slot = True
         return PerSlotBatchSize(size) if self.may_have_several_slots else size

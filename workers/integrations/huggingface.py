@@ -9,7 +9,6 @@ checkpoints are used, and a checkpoint contains the random generators of all.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import shutil
@@ -23,6 +22,7 @@ from tenuto.workers.core_api import Run
 from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
 from tenuto.workers.integrations.data_order import DataOrder
+from tenuto.workers.integrations.huggingface_loss import LOSS_FILE, OpenLoss
 from tenuto.workers.pytorch import seeds
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 VALIDATION_KEY = "validation"
 """Key in a checkpoint's metadata: the validation at its position, in case the process dies before it is reported."""
-LOSS_FILE = "open_loss.json"
-"""File in a checkpoint: by rank, the sum of losses since the last log, and the step of that."""
 EPOCH_TOLERANCE = 1e-6
 """Tolerance for fractions of an epoch, which are rounded."""
 _NO_METRICS = ("epoch", "total_flos")
@@ -42,10 +40,21 @@ _EVALUATION_PREFIX = "eval_"
 
 
 def train(trainer: Trainer, run: Run) -> None:
-    """Runs `trainer.train()` as long as the search wants it, from the trial's latest checkpoint on.
+    """Runs `trainer.train()` as long as the search wants it, from the trial's latest checkpoint on. `run`: of `tenuto.init()`.
 
     The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends; otherwise
-    UserError is raised. A callback that stops the training, such as EarlyStoppingCallback, ends the trial (`run.end_training`).
+    UserError is raised, as for `save_strategy` "best". A callback that stops the training, such as EarlyStoppingCallback, ends
+    the trial (`run.end_training`).
+
+        from transformers import Trainer, TrainingArguments
+
+        import tenuto
+        from tenuto import huggingface
+
+        def tune(model, training, validation):
+            with tenuto.init() as run:
+                arguments = TrainingArguments("output", max_steps=run.max_steps, save_strategy="no", report_to=[])
+                huggingface.train(Trainer(model, arguments, train_dataset=training, eval_dataset=validation), run)
     """
     ranks.expect(run, trainer.args.world_size, "nothing about processes in TrainingArguments: the Trainer finds the ranks itself")
     if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
@@ -73,52 +82,6 @@ def train(trainer: Trainer, run: Run) -> None:
     callback.finish()
 
 
-class OpenLoss:
-    """The sum of training losses since the last log, which the Trainer begins anew when it resumes: its next log would be about
-    other steps than that of a Trainer that was left alone."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._sum: Any = None
-        """Tensor in which the Trainer adds up."""
-        self._carried: dict[str, Any] | None = None
-        self._rank = 0
-        log = trainer._maybe_log_save_evaluate
-
-        @functools.wraps(log)
-        def log_with_what_was_open(tr_loss: Any, *arguments: Any, **named: Any) -> Any:
-            self._sum = tr_loss
-            self._add()  # in a version that keeps its sum to itself until now
-            return log(tr_loss, *arguments, **named)
-
-        trainer._maybe_log_save_evaluate = log_with_what_was_open  # type: ignore[method-assign]
-
-    def state(self) -> dict[str, Any]:
-        """This rank's part."""
-        total = 0.0 if self._sum is None else float(self._sum.item())
-        return {"sum": total, "last_logged": int(self._trainer._globalstep_last_logged)}
-
-    def resume(self, directory: Path, rank: int) -> None:
-        """Reads what all ranks had open; none in a checkpoint of a former version. Raises OSError."""
-        if (path := directory / LOSS_FILE).exists():
-            self._carried, self._rank = json.loads(path.read_text()), rank
-
-    def begin(self) -> None:
-        """Called when the Trainer has begun its sum."""
-        if self._carried is not None:
-            self._sum = getattr(self._trainer, "_tr_loss", None)
-            self._trainer._globalstep_last_logged = self._carried["last_logged"]
-            # The summary at the end is about the steps of this process alone.
-            self._trainer._total_loss_scalar = -sum(self._carried["sums"]) / len(self._carried["sums"])
-            self._add()
-
-    def _add(self) -> None:
-        if self._carried is not None and self._sum is not None:
-            sums, self._carried = self._carried["sums"], None
-            other = self._trainer.args.world_size != len(sums)
-            self._sum += sum(sums) / len(sums) if other else sums[self._rank]
-
-
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
     """Callback that `train` adds to the Trainer."""
 
@@ -136,7 +99,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._randomness: dict[str, Any] | None = None
 
     def begin(self, steps: int) -> bool:
-        """Called before training, with the steps trained so far. False: there is nothing more to train."""
+        """Called before training, with the `steps` trained so far. False: there is nothing more to train."""
         checkpoints = self._run.checkpoint
         latest = checkpoints.latest
         # Another trial's counts for this one only where the search asks for no more than that.
@@ -196,6 +159,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._run.report_validation(steps, metrics)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Checks the length of the training, and begins it."""
         self._run.checkpoint.loaded()
         self._loss.begin()
         if self._target == 0 and not self.begin(state.global_step):
@@ -209,6 +173,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Has the Trainer log, evaluate, save and stop when it is due."""
         run, steps = self._run, state.global_step
         if run.should_report(steps):
             control.should_log = True
@@ -224,6 +189,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._note_randomness(control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Has the Trainer evaluate and save if the training stops here."""
         self._complete(state, control)
         self._note_randomness(control)
 
@@ -246,6 +212,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
+        """Reports the training metrics."""
         if self._mute:
             return
         metrics = {
@@ -262,6 +229,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         metrics: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
+        """Reports the validation, after a checkpoint that is due."""
         if self._mute:
             return
         self._held = _numbers(metrics)
@@ -274,6 +242,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         # Otherwise the checkpoint is reported first: a search that reacts to the validation may rely on it.
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Stores what the Trainer saved as a checkpoint of the trial."""
         run, steps = self._run, state.global_step
         source = Path(args.output_dir or ".") / f"checkpoint-{steps}"
         own = source / f"rng_state_{run.rank}.pth"  # which each rank has written, perhaps to another node's disk
@@ -300,6 +269,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Begins the order of the data in this epoch."""
         self._report_held(state.global_step)
         # The Trainer counts fractions of an epoch; here they are whole, except in an epoch that is resumed.
         self._epoch = int((state.epoch or 0.0) + EPOCH_TOLERANCE) if self._epoch is None else self._epoch + 1

@@ -12,7 +12,6 @@ checkpoints are used, and a checkpoint contains the random generators of all.
 
 from __future__ import annotations
 
-import functools
 import signal
 import threading
 from collections.abc import Callable
@@ -20,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
-from torch.utils.data import DataLoader, DistributedSampler
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
-from tenuto.workers.integrations.lightning_data import Passes
+from tenuto.workers.integrations.lightning_data import Passes, attach
 from tenuto.workers.integrations.lightning_files import begin_loops, weights, whole
 from tenuto.workers.integrations.lightning_metrics import METRICS_FILE, Carried, state_of
 from tenuto.workers.pytorch import seeds
@@ -42,10 +40,22 @@ VALIDATION_KEY = "validation"
 
 
 def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> None:
-    """Runs `trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on.
+    """Runs `trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on. `run`: of
+    `tenuto.init()`. `data`: loaders or a data module, as for Lightning's own `fit`.
 
     Raises UserError if the Trainer's own limits (`max_epochs`, `max_steps`) end the training before. What stops it by
     `trainer.should_stop`, such as EarlyStopping, ends the trial (`run.end_training`).
+
+        import lightning
+
+        import tenuto
+        from tenuto.lightning import fit
+
+        def tune(module, training, validation):
+            with tenuto.init() as run:
+                run.epoch_batches = len(training)
+                trainer = lightning.Trainer(max_epochs=-1, logger=False, enable_checkpointing=False)
+                fit(trainer, module, run, train_dataloaders=training, val_dataloaders=validation)
     """
     ranks.expect(
         run,
@@ -71,7 +81,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
     if latest is not None and not latest.weights_only:
         with run.checkpoint.restore() as directory:
             _go_on(callback, passes, directory)
-    _attach(passes, trainer, module, data)
+    attach(passes, trainer, module, data)
     if latest is None:
         trainer.fit(module, **data)
     elif latest.weights_only:
@@ -102,28 +112,6 @@ def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
     if (directory / METRICS_FILE).exists():  # else it is of a former version
         found = torch.load(directory / METRICS_FILE, weights_only=True)
         callback.carried = Carried(found, passes.rank, callback.slots, passes.note)
-
-
-def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dict[str, Any]) -> None:
-    """Attaches to the given loaders, or as soon as Lightning has the module or data module make them."""
-    connector = getattr(trainer, "_accelerator_connector", None)
-
-    def divided(loader: DataLoader[Any]) -> bool:
-        shared = trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", True)
-        return bool(shared and not isinstance(loader.sampler, DistributedSampler))
-
-    given = data.get("train_dataloaders")
-    if given is not None and not isinstance(given, LightningDataModule):
-        passes.attach(given, divided)
-        return
-    owner: Any = given or data.get("datamodule") or module
-    make = owner.train_dataloader
-
-    @functools.wraps(make)
-    def train_dataloader(*arguments: Any) -> Any:
-        return passes.attach(make(*arguments), divided)
-
-    owner.train_dataloader = train_dataloader
 
 
 class EpochEnds(Callback):
@@ -212,6 +200,7 @@ class TenutoCallback(Callback):
     # Lightning's hooks, in their order.
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Removes the Trainer's own least lengths, and seeds the epoch."""
         if threading.current_thread() is threading.main_thread():
             # Lightning replaces the signal handler that asks for a checkpoint by its own.
             signal.signal(signal.SIGTERM, self._sigterm)
@@ -219,6 +208,7 @@ class TenutoCallback(Callback):
         self._passes.seed(self._passes.epoch)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Puts back what Lightning does not resume itself."""
         self._run.checkpoint.loaded()
         latest, carried = self.latest, self.carried
         self._validation_names |= set() if carried is None else carried.begin(trainer)
@@ -227,12 +217,14 @@ class TenutoCallback(Callback):
             self._validate_after(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Puts back the state with which a resumed epoch goes on."""
         self._put_back_checks(trainer)
         if self.carried is not None:
             self.carried.begin_batch(trainer)
         self._passes.begin_batch()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Reports training metrics; validates and saves when it is due."""
         run = self._run
         self.steps += 1
         if self.carried is not None:
@@ -257,6 +249,7 @@ class TenutoCallback(Callback):
         self._generators = seeds.random_state()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Reports the validation, after a checkpoint that is due."""
         if trainer.sanity_checking or self._mute:
             return
         self._put_back_checks(trainer)
@@ -277,7 +270,7 @@ class TenutoCallback(Callback):
             self._stop(trainer)
 
     def end_epoch(self, trainer: Trainer) -> bool:
-        """Does what is due at the last batch of an epoch. True: training is over, or leaves its slots."""
+        """Does what is due at the last batch of an epoch of the `trainer`. True: training is over, or leaves its slots."""
         if not self._epoch_over:
             return False
         held, self._held, self._epoch_over = self._held, None, False
@@ -294,6 +287,7 @@ class TenutoCallback(Callback):
         return self.over
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends the pass over the data."""
         self._put_back_checks(trainer)
         if self.carried is not None:
             self.carried.end_batch(trainer)
@@ -319,7 +313,7 @@ class TenutoCallback(Callback):
         return bool(trainer.should_stop) and not self.over and not self._leaving
 
     def end_stopped(self, trainer: Trainer) -> None:
-        """Ends a trial whose training was stopped. One that has not validated yet is validated now."""
+        """Ends a trial whose training was stopped by the `trainer`. One that has not validated yet is validated now."""
         if self._run.validated_at is None:
             self._mute = True
             self._run.report_validation(self.steps, self._validate(None))

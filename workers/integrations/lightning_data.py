@@ -8,11 +8,13 @@ requested; the one that is resumed skips the trained batches. A loader that save
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.integrations.data_order import DataOrder, each_loader
@@ -158,3 +160,25 @@ class Passes(DataOrder):
         if self._followed is None and (self._divided or not all(hasattr(loader, "state_dict") for loader in found)):
             self.note(NO_PLACE)
         return {EPOCH: self.epoch, TRAINED: self.trained, AHEAD: max(0, self._given - self.trained)}
+
+
+def attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dict[str, Any]) -> None:
+    """Attaches to the given loaders, or as soon as Lightning has the module or data module make them."""
+    connector = getattr(trainer, "_accelerator_connector", None)
+
+    def divided(loader: DataLoader[Any]) -> bool:
+        shared = trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", True)
+        return bool(shared and not isinstance(loader.sampler, DistributedSampler))
+
+    given = data.get("train_dataloaders")
+    if given is not None and not isinstance(given, LightningDataModule):
+        passes.attach(given, divided)
+        return
+    owner: Any = given or data.get("datamodule") or module
+    make = owner.train_dataloader
+
+    @functools.wraps(make)
+    def train_dataloader(*arguments: Any) -> Any:
+        return passes.attach(make(*arguments), divided)
+
+    owner.train_dataloader = train_dataloader

@@ -15,7 +15,7 @@ _NOT_NEEDED = "it is not needed: leave the call out"
 
 
 class KerasTrialContext(TrialContext):
-    """Argument of `KerasTrial.__init__`."""
+    """Argument of `KerasTrial.__init__`: hyperparameters, batch size and slots of the trial."""
 
     _names_elsewhere: ClassVar[Mapping[str, str]] = {
         **determined_names.TRIAL_CONTEXT,

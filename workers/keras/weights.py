@@ -69,10 +69,10 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def load_weights(model: Any, directory: str | Path) -> None:
-    """Loads the weights of a downloaded checkpoint into a built Keras model: in the model's own order, whatever its layers are
-    called.
+    """Loads the weights of a downloaded checkpoint into a built Keras `model`: in the model's own order, whatever its layers are
+    called. `directory`: that of the checkpoint.
 
-    Raises OSError; UserError if the architecture differs.
+    Raises OSError if it cannot be read; UserError if the architecture differs.
     """
     assign(model.weights, read_arrays(Path(directory) / WEIGHTS_FILE), "the model's weights")
 

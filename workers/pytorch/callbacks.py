@@ -17,23 +17,25 @@ class PyTorchCallback:
         """Called before the first batch that this process trains, after a checkpoint was loaded."""
 
     def on_epoch_start(self, epoch_idx: int) -> None:
-        """Called before an epoch's first batch."""
+        """Called before an epoch's first batch. `epoch_idx`: number of the epoch, from 0."""
 
     def on_epoch_end(self, epoch_idx: int) -> None:
-        """Called after an epoch's last batch, and before the validation or checkpoint that follows it."""
+        """Called after an epoch's last batch, and before the validation or checkpoint that follows it. `epoch_idx`: number of the
+        epoch, from 0."""
 
     def on_validation_start(self) -> None:
         """Called before the validation set is evaluated."""
 
     def on_validation_end(self, metrics: Mapping[str, float]) -> None:
-        """Called after the validation. `metrics`: the reported ones. The place to step a scheduler that reacts to them."""
+        """Called after the validation. `metrics`: the reported ones, by name. The place to step a scheduler that reacts to
+        them."""
 
     def on_checkpoint_load_end(self) -> None:
         """Called after the state of a checkpoint was loaded."""
 
     def on_checkpoint_save_start(self, batches: int) -> None:
-        """Called before the state is copied. Changes made here are part of the checkpoint, so change nothing that training
-        uses: checkpoints are saved wherever a trial is interrupted."""
+        """Called before the state is copied. `batches`: position in the trial. Changes made here are part of the checkpoint, so
+        change nothing that training uses: checkpoints are saved wherever a trial is interrupted."""
 
     def on_checkpoint_save_end(self, checkpoint_id: str) -> None:
         """Called when the checkpoint is stored and reported."""
@@ -42,8 +44,8 @@ class PyTorchCallback:
         """Called before the process ends in order, whether the trial goes on elsewhere or not. Not called when it is killed."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """State to save with each checkpoint."""
+        """Returns the state to save with each checkpoint; empty: none."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Gets the result of `state_dict`."""
+        """Gets the result of `state_dict` (`state`) before training goes on from a checkpoint."""

@@ -18,8 +18,11 @@ class Reducer(enum.Enum):
     AVG = "avg"
     """Average weighted by the batches' lengths, so that a short last batch has its proper weight."""
     SUM = "sum"
+    """Sum over the batches."""
     MIN = "min"
+    """Smallest value of a batch."""
     MAX = "max"
+    """Largest value of a batch."""
 
 
 AnyReducer = Reducer | Callable[[Sequence[float]], float]

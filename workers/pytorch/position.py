@@ -20,12 +20,15 @@ class PositionedContext(TrialContext):
         return self._batches
 
     def current_train_epoch(self) -> int:
+        """Number of the epoch that is trained, from 0. Raises UserError if the length of an epoch is not known."""
         return self._batches // self._epochs_known()
 
     def is_epoch_start(self) -> bool:
+        """True in the first batch of an epoch. Raises UserError if the length of an epoch is not known."""
         return self._batches % self._epochs_known() == 0
 
     def is_epoch_end(self) -> bool:
+        """True in the last batch of an epoch. Raises UserError if the length of an epoch is not known."""
         return (self._batches + 1) % self._epochs_known() == 0
 
     def _epochs_known(self) -> int:

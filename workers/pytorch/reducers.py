@@ -26,18 +26,19 @@ class MetricReducer(ABC):
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """Values that this process collected, in a picklable form."""
+        """Returns the values that this process collected, in a picklable form."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
-        """One number, or a dict of metrics, from the results of `per_slot_reduce` in each process of the trial. After a change
-        of the number of processes, there may be more results than processes."""
+        """Returns one number, or a dict of metrics. `per_slot_metrics`: results of `per_slot_reduce`, one of each process of the
+        trial. After a change of the number of processes, there may be more results than processes."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """State for a checkpoint between two reports of training metrics."""
+        """State for a checkpoint between two reports of training metrics; by default all attributes."""
         return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Gets a result of `state_dict` (`state`), of this process or of one that no longer exists."""
         vars(self).update(state)
 
 

@@ -66,7 +66,9 @@ def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def load_model_state(directory: str | Path, index: int = 0) -> dict[str, torch.Tensor]:
-    """Weights of a downloaded checkpoint, for `model.load_state_dict`, on the CPU."""
+    """Weights of a downloaded checkpoint, for `model.load_state_dict`, on the CPU: tensors by name. `directory`: that of the
+    checkpoint. `index`: number of the model in the order of `wrap_model`, from 0. Raises FileNotFoundError if it has no weights
+    of that model."""
     whole = fsdp.read_whole(Path(directory))
     if whole is not None:
         model: dict[str, torch.Tensor] = whole["models"][index]

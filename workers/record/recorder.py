@@ -107,8 +107,15 @@ def data(path: str | os.PathLike[str], *, name: str | None = None) -> Path:
     """Declares a file or directory that this trial reads, and returns its path.
 
     Its fingerprint is recorded at each start; if it differs from that of an earlier start, the trial's log says so, and `tenuto
-    diff` names it. Two runs are compared by `name` (default: the path as given). Outside a trial, and in helper processes of one,
-    it only returns the path. Raises UserError if the path does not exist.
+    diff` names it. Outside a trial, and in helper processes of one, it only returns the path.
+
+    `path`: file or directory, on each node where the trial may run. `name`: name by which two runs are compared; None: the path
+    as given, relative to the model directory if it is inside. Raises UserError in a trial if the path does not exist or cannot be
+    read, or if too many were declared.
+
+        import tenuto
+
+        rows = tenuto.data("rows.csv", name="rows").read_text().splitlines()
     """
     given = Path(path)
     recorder = _current

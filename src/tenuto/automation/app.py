@@ -42,11 +42,14 @@ class App:
     """Rules of one automation, whose positions in the log are kept under its name."""
 
     def __init__(self, name: str) -> None:
-        """App of this name: small letters, digits, `_`, `.` and `-`, at most 63; a letter first."""
+        """App of this `name`: small letters, digits, `_`, `.` and `-`, at most 63; a letter first. Raises ValueError for
+        another."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name an automation: use small letters, digits, _, . and -, a letter first.")
         self.name = name
+        """Name under which the positions are kept."""
         self.rules: dict[str, Rule] = {}
+        """Rules by name."""
 
     def on(
         self,
@@ -57,8 +60,24 @@ class App:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Callable[[H], H]:
         """Calls the function, `async def rule(event, cluster)`, for each event of these types, in the order of the log. Its name
-        is the rule's: the position is stored under it. `labels`: only of experiments that have all of them. `experiments`: only
-        of these. `attempts`: most attempts, with growing pauses; then the event is parked. `timeout_seconds`: longest attempt."""
+        is the rule's: the position is stored under it.
+
+        `types`: classes of events, or their names. `labels`: only of experiments that have all of them; empty: of all.
+        `experiments`: only of those with these ids; empty: of all. `attempts`: most attempts at one event, with growing pauses;
+        then the event is parked. `timeout_seconds`: longest attempt.
+
+        Raises ValueError for an unknown type, no type, a second rule of this name, and limits that are not positive; TypeError
+        for a function that is no `async def`.
+
+            from tenuto import automation
+
+            app = automation.App("announce")
+
+            @app.on("ExperimentCompleted", labels=["nightly"])
+            async def announce(event, cluster):
+                best = await cluster.get_trial(event.data.best_trial_id)
+                print(f"experiment {event.experiment_id}: {best.hyperparameters}")
+        """
         names = frozenset(item if isinstance(item, str) else item.TYPE for item in types)
         if not names:
             raise ValueError("on() needs the type of an event, such as ExperimentCompleted.")

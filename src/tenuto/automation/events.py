@@ -15,19 +15,26 @@ D = TypeVar("D", bound=EventData)
 
 @dataclass(frozen=True)
 class Event(Generic[D]):
+    """An event of the record, as a rule gets it."""
+
     position: int
     """Position in the log, from 1 on."""
     id: str
+    """Id of the event: a UUID."""
     type: str
+    """Name of its class, such as ExperimentCompleted."""
     time_us: int
     """Microseconds since 1970-01-01 UTC."""
     actor: str
+    """Service or user that caused it."""
     data: D
     """Payload; docs/reference/events.schema.json has the fields of each type."""
     sentence: str
     """Reason of the decision, for people; empty if nothing was decided."""
     experiment_id: int | None
+    """Experiment that it is about; None: none."""
     trial_id: str | None
+    """Trial that it is about, such as 3-7; None: none."""
     causation_id: str | None
     """Id of the event that caused this one."""
 

@@ -30,6 +30,7 @@ class Away(ClientError):
     """The cluster is unreachable, or says that it cannot answer now: the same request may succeed later."""
 
     retry_after_seconds: float | None = None
+    """Pause before the next attempt that the cluster asks for; None: it names none."""
 
 
 class Unreachable(Away):
@@ -48,13 +49,18 @@ class NotCompleted(ClientError):
     """The awaited experiment failed or was canceled."""
 
     exit_code = 2
+    """Exit code of the command line for this error."""
 
     def __init__(self, message: str, experiment_id: int, state: str) -> None:
         super().__init__(message)
-        self.experiment_id, self.state = experiment_id, state
+        self.experiment_id = experiment_id
+        """Experiment that was awaited."""
+        self.state = state
+        """State in which it ended: failed or canceled."""
 
 
 class TimedOut(ClientError):
     """The awaited result did not come in time. The work goes on."""
 
     exit_code = 4
+    """Exit code of the command line for this error."""

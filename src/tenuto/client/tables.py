@@ -22,6 +22,7 @@ class Table:
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = dict(columns)
+        """Values by name of the column."""
 
     def __len__(self) -> int:
         return max((len(values) for values in self.columns.values()), default=0)
@@ -34,11 +35,11 @@ class Table:
         return showing.columns(self.columns, len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Raises ClientError where pandas is not installed."""
+        """DataFrame of pandas, with a column for each. Raises ClientError if pandas is not installed."""
         return _needed("pandas").DataFrame(self.columns, copy=False)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Raises ClientError where pyarrow is not installed."""
+        """Table of pyarrow, with a column for each. Raises ClientError if pyarrow is not installed."""
         return _needed("pyarrow").table(self.columns)
 
 

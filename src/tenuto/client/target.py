@@ -13,8 +13,12 @@ from tenuto.client.errors import ClientError
 
 @dataclass(frozen=True)
 class Target:
+    """Cluster to talk to: its address and a token."""
+
     url: str
+    """Address of the cluster, without a slash at its end."""
     token: str = field(repr=False)
+    """Token to send with each request; empty for a sign-in."""
     token_source: str
     """Place from which the token comes, for the message when it is refused."""
     signed_in: bool = False
@@ -23,7 +27,8 @@ class Target:
     @classmethod
     def find(cls, data_dir: str | None = None, url: str | None = None, token: str | None = None) -> Target:
         """Target at `url`, else TENUTO_URL; with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at
-        this address; else the cluster on this machine. Raises ClientError."""
+        this address; else the cluster on this machine, of `data_dir` (None: the one of the command line). Raises ClientError if
+        there is neither an address nor a cluster on this machine, or the token cannot be read."""
         url = url or os.environ.get("TENUTO_URL")
         source = "the argument `token`" if token else "TENUTO_TOKEN"
         token = (token or os.environ.get("TENUTO_TOKEN", "")).strip()  # a file that was read by a shell ends with a line feed
@@ -54,7 +59,8 @@ class Target:
 
     @classmethod
     def without_token(cls, data_dir: str | None = None, url: str | None = None) -> Target:
-        """Target for a sign-in, without a token. Raises ClientError."""
+        """Target for a sign-in, without a token, at `url`, else TENUTO_URL, else the cluster on this machine, of `data_dir`
+        (None: the one of the command line). Raises ClientError if there is none."""
         url = url or os.environ.get("TENUTO_URL")
         if not url:
             url = cls.find(data_dir).url

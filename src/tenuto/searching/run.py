@@ -60,13 +60,32 @@ def run_search(
 
     `target`: a function of hyperparameters (a dict) that returns the metric, or a dict of metrics; a function with the one
     parameter `run`, which gets the run of the Core API; or a Trial class. Its source and that of what it uses is sent.
-    `space`: values by name. A list: one of these; a pair of numbers: between them; a dict with `type`: as in a configuration;
-    else a constant.
-    `max_length`: in batches, or such as {"epochs": 8}; needed unless `target` is a function of hyperparameters.
-    `searcher`: a method of docs/search.md, or such a section. `config`: what else the configuration has. `model_dir`: files that
-    are sent beside the code. `client`: None: the cluster that the command line finds; where none is up on this machine, one
-    is started. It is left running: it holds the results, and `tenuto down` stops it.
-    `wait`: False: return at once. Raises ClientError, NotCompleted where the search failed, TimedOut after `timeout_seconds`."""
+    `model_dir`: directory whose files are sent beside it; None: none.
+
+    `space`: values by name. A list: one of these; a pair of numbers: between them, whole numbers if both are; a dict with `type`,
+    as in a configuration: such a range; another dict: a group; else a constant. `metric`: name of the metric to compare.
+    `smaller_is_better`: False: the largest value is the best.
+
+    `searcher`: a method of docs/search.md, or such a section. `max_trials`: most trials; without effect on the methods single and
+    grid. `max_length`: longest training of a trial, in batches, or such as {"epochs": 8}; needed unless `target` is a function of
+    hyperparameters. `name`: name of the experiment; None: that of the target. `config`: what else the configuration has; None:
+    nothing.
+
+    `client`: client of the cluster. None: the cluster that the command line finds; where none is up on this machine, one is
+    started. It is left running: it holds the results, and `tenuto down` stops it. `wait`: False: return at once.
+    `timeout_seconds`: longest wait; None: no limit. `say`: called with sentences for the user.
+
+    Raises ClientError if the target cannot be sent or no cluster can be reached, Refused for a wrong configuration, NotCompleted
+    if the search failed or was canceled, TimedOut after `timeout_seconds`: then it goes on.
+
+        import tenuto
+
+        def distance(hyperparameters):
+            return (hyperparameters["x"] - 3.0) ** 2
+
+        found = tenuto.run_search(distance, {"x": (0.0, 5.0)}, metric="distance", max_trials=4)
+        print(found.best_trial().hyperparameters["x"])
+    """
     made = _config(target, space, metric, smaller_is_better, max_trials, max_length, searcher)
     made |= {"name": name or str(getattr(target, "__name__", "search")), **(config or {})}
     with scratch_directory("search") as place:

@@ -18,6 +18,8 @@ LINES_MAX = 10_000
 
 
 class AsyncTrial:
+    """A trial: one configuration of an experiment. Its methods raise ClientError, and Refused if the cluster says no."""
+
     def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
@@ -43,14 +45,17 @@ class AsyncTrial:
 
     @property
     def id(self) -> str:
+        """Id of the trial, such as 3-7: the seventh of experiment 3."""
         return str(self.data["id"])
 
     @property
     def experiment_id(self) -> int:
+        """Experiment that it belongs to."""
         return int(self.data["experiment_id"])
 
     @property
     def number(self) -> int:
+        """Number of the trial in its experiment, from 1."""
         return int(self.data["number"])
 
     @property
@@ -60,33 +65,38 @@ class AsyncTrial:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
+        """Values of the trial by name; a group is a dict."""
         return dict(self.data["hyperparameters"])
 
     hparams = hyperparameters
+    """Same as `hyperparameters`: the name in Determined."""
 
     @property
     def best_metric(self) -> float | None:
-        """The best value of the searcher's metric so far."""
+        """The best value of the searcher's metric so far; None: not validated yet."""
         value = self.data["best_metric"]
         return None if value is None else float(value)
 
     @property
     def error(self) -> str | None:
+        """Text of its last error; None: it has none."""
         return None if self.data["error"] is None else str(self.data["error"])
 
     async def reload(self) -> None:
+        """Asks the cluster for `data` again."""
         self.data = await self._door.get(f"/trials/{self.id}")
 
     async def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
-        """One row per report, by batches: `trial`, `batches`, `time_us`, and a column for each metric. `metric`: only this
-        one."""
+        """One row per report, by batches: `trial`, `batches`, `time_us`, and a column for each metric. `kind`: training or
+        validation. `metric`: only this one; None: all."""
         return await metric_table(self._door, self.experiment_id, kind, self.number, metric)
 
     async def validations(self) -> Table:
+        """One row per validation, like `metrics`."""
         return await self.metrics("validation")
 
     async def logs(self, *, tail: int | None = None) -> AsyncIterator[str]:
-        """Lines of its workers, in the order of arrival. `tail`: the last ones only."""
+        """Lines of its workers, in the order of arrival. `tail`: this many of the last ones only; None: all."""
         async for line in log_lines(self._door, f"/trials/{self.id}", tail):
             yield line
 

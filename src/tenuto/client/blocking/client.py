@@ -24,7 +24,16 @@ EXPERIMENTS_PAGE = 1_000
 
 
 class Client(Door):
-    """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence. Use it in one thread at a time."""
+    """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence.
+
+    Use it in one thread at a time, best in a `with` block, at whose end its connections are closed.
+
+        from tenuto import Client
+
+        with Client() as client:
+            for experiment in client.list_experiments(state="completed", limit=10):
+                print(experiment.id, experiment.config())
+    """
 
     def __init__(
         self,
@@ -35,11 +44,12 @@ class Client(Door):
         patience_seconds: float = waiting.PATIENCE_SECONDS,
         notice: Notice = lambda text: None,
     ) -> None:
-        """Client of the cluster at `url`, else TENUTO_URL, with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else of the
-        cluster on this machine, of `data_dir`.
+        """Client of the cluster at `url`, else TENUTO_URL, with `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of
+        `tenuto login`; else of the cluster on this machine, of `data_dir` (None: the one of the command line).
 
         `patience_seconds`: longest time for which a request that may be sent again is tried while the cluster is unreachable.
-        `notice` is told when something that waits has lost the cluster, and when it is reachable again.
+        `notice` is told when something that waits has lost the cluster, and when it is reachable again. Raises ClientError if
+        there is neither an address nor a cluster on this machine, or no token.
         """
         target = url if isinstance(url, Target) else Target.find(data_dir, url, token)
         super().__init__(target, patience_seconds=patience_seconds, notice=notice)
@@ -50,22 +60,47 @@ class Client(Door):
     def create_experiment(
         self, config: Config, model_dir: str | Path | None = None, *, idempotency_key: str | None = None
     ) -> Experiment:
-        """Submits an experiment. `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the
-        directory with the model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again
-        gives the same experiment. Raises Refused, with all faults of the configuration in `problems`."""
+        """Submits an experiment.
+
+        `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the directory with the
+        model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again gives the same
+        experiment; None: a new one. Raises Refused, with all faults of the configuration in `problems`, and ClientError if a file
+        cannot be read or the directory is too large.
+
+            from tenuto import Client
+
+            config = {
+                "name": "line",
+                "entrypoint": "train.py",
+                "hyperparameters": {"rate": {"type": "log", "base": 10, "minval": -3, "maxval": -1}},
+                "searcher": {"name": "random", "metric": "loss", "max_trials": 2, "max_length": {"batches": 200}},
+            }
+            with Client() as client:
+                experiment = client.create_experiment(config, model_dir="model")
+                print(experiment.id, experiment.wait())
+        """
         made = aside(lambda: prepare(config, model_dir))
         with made.context:
             answer = self.submit(made.config, made.context, made.context_bytes, made.origin, key=idempotency_key)
         return Experiment(self, answer)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        """Experiment of this id. Raises Refused if there is none."""
+        """Experiment of this id.
+
+        Raises Refused if there is none.
+
+            from tenuto import Client
+
+            with Client() as client:
+                experiment = client.get_experiment(3)
+                print(experiment.state())
+        """
         return Experiment(self, self.get(f"/experiments/{experiment_id}"))
 
     def list_experiments(self, *, state: str | None = None, limit: int | None = None, **search: Any) -> list[Experiment]:
-        """Experiments, the newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled.
-        `search`: other parameters of `GET /experiments`, such as name, label, user, hyperparameter="lr<0.1", metric_below, sort
-        and order."""
+        """Experiments, the newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled;
+        None: all. `limit`: most of them; None: no limit. `search`: other parameters of `GET /experiments`, such as name, label,
+        user, hyperparameter="lr<0.1", metric_below, sort and order. Raises Refused for an unknown one."""
         found: list[dict[str, Any]] = []
         page_limit = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit)
         for page in self.pages("/experiments", state=state, limit=page_limit, **search):
@@ -83,22 +118,27 @@ class Client(Door):
         return Checkpoint(self, self.get(f"/checkpoints/{checkpoint_id}"))
 
     def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
-        """Differences between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
+        """Differences between two experiments (such as 3) or trials (such as "3-1"), `a` and `b`: a dict with `differences`, the
+        likely cause of other results first, `results` and `gaps` (what could not be compared). Raises Refused if one does not
+        exist."""
         return dict(self.get("/diff", a=a, b=b))
 
     def queue(self, pool: str | None = None) -> dict[str, Any]:
-        """Experiments that hold slots of each pool or wait for some, in the order of the queue, each with the reason."""
+        """Experiments that hold slots of each pool or wait for some, in the order of the queue, each with the reason: a dict with
+        `pools`. `pool`: only this one; None: all."""
         return dict(self.get("/jobs", pool=pool))
 
     def list_agents(self) -> list[dict[str, Any]]:
-        """Machines that offer slots."""
+        """Machines that offer slots, each as the cluster describes it, with `id`, `pool`, `state` and `slots`."""
         return items(self.get("/agents"))
 
     def status(self) -> dict[str, Any]:
+        """State of the cluster: a dict with `version`, `head` (position of the last event), `agents`, `slots`, `slots_used` and
+        troubles of its parts."""
         return dict(self.get("/status"))
 
     def whoami(self) -> dict[str, Any]:
-        """User of this token, and the time at which it ends."""
+        """User of this token: a dict with `name`, `admin`, `permissions` and `token`, with the time at which that ends."""
         return dict(self.get("/user"))
 
     def events(
@@ -110,9 +150,10 @@ class Client(Door):
         follow: bool = True,
         timeout_seconds: float | None = None,
     ) -> Iterator[Event]:
-        """Events behind a position, in order, as they come: for ever, or with `follow=False` those that are recorded by now. A
-        lost connection is made again. Note the `position` of the last event that you have handled, and begin there next time:
-        none is missed, and none comes twice. `types`: only these. Raises TimedOut after `timeout_seconds`."""
+        """Events behind the position `after` (0: from the first), in order, as they come: for ever, or with `follow=False` those
+        that are recorded by now. A lost connection is made again. Note the `position` of the last event that you have handled,
+        and begin there next time: none is missed, and none comes twice. `experiment`: only those of the experiment with this id;
+        None: all. `types`: only these; None: all. `timeout_seconds`: longest time; None: no limit. Raises TimedOut after it."""
         wanted = None if types is None else frozenset(types)
         if not follow:
             for body in self.event_bodies(after, experiment=experiment):

@@ -30,12 +30,14 @@ class Door:
         while the cluster is unreachable. `notice` is told when something that waits has lost the cluster, and when it is
         reachable again."""
         self.target = target
+        """Address and token of the cluster."""
         self._transport = Transport(target)
         self._patience_seconds, self._notice = patience_seconds, notice
         self._answered = False
 
     @property
     def url(self) -> str:
+        """Address of the cluster, without a slash at its end."""
         return self.target.url
 
     def __enter__(self) -> Self:
@@ -45,31 +47,44 @@ class Door:
         self.close()
 
     def close(self) -> None:
+        """Closes its connections. Called at the end of a `with` block."""
         self._transport.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """Answer of a route. `path` is below /api/v1, such as /status; the same for the methods that follow."""
+        """Decoded answer of a route. `path`: below /api/v1, such as /status; the same for the methods that follow. `query`:
+        parameters by name; None: not given; a list: given several times. Raises ClientError, and Refused if the cluster says
+        no."""
         return json.loads((self.fetch(path, **query))[0])
 
     def post(self, path: str, body: Any = None, *, key: str = "", **query: Any) -> Any:
-        """Answer of a route. `key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
+        """Decoded answer of a route; None if it is empty. `path` and `query`: as for `get`. `body`: sent as JSON; None: nothing.
+        `key`: an Idempotency-Key, for the routes that know one; with it the request is tried again. Empty: none. Raises
+        ClientError, and Refused if the cluster says no."""
         return self._json(with_json("POST", path, body, query, key))
 
     def patch(self, path: str, body: Any) -> Any:
+        """Decoded answer of a route; None if it is empty. `path`: below /api/v1. `body`: sent as JSON. Raises ClientError, and
+        Refused if the cluster says no."""
         return self._json(with_json("PATCH", path, body, {}))
 
     def put(self, path: str, body: Any) -> Any:
+        """Decoded answer of a route; None if it is empty. `path`: below /api/v1. `body`: sent as JSON. Raises ClientError, and
+        Refused if the cluster says no."""
         return self._json(with_json("PUT", path, body, {}))
 
     def delete(self, path: str) -> Any:
+        """Decoded answer of a route; None if it is empty. `path`: below /api/v1. Raises ClientError, and Refused if the cluster
+        says no."""
         return self._json(with_json("DELETE", path, None, {}))
 
     def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
-        """Body of an answer, and True if there is more behind it."""
+        """Body of an answer, and True if there is more behind it. `path` and `query`: as for `get`. Raises ClientError, and
+        Refused if the cluster says no."""
         return (self._send(Request("GET", path, query)))[:2]
 
     def pages(self, path: str, **query: Any) -> Iterator[list[dict[str, Any]]]:
-        """Pages of a list, as long as an answer names a next one."""
+        """Pages of a list, as long as an answer names a next one. `path` and `query`: as for `get`. Raises ClientError, and
+        Refused if the cluster says no."""
         request = Request("GET", path, query)
         while True:
             page = self._send(request)
@@ -80,7 +95,7 @@ class Door:
 
     def wait_get(self, path: str) -> Any:
         """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
-        answered."""
+        answered. `path`: below /api/v1. Raises ClientError, and Refused if the cluster says no."""
         outage = Outage(self._notice)
         while True:
             try:
@@ -97,17 +112,22 @@ class Door:
     def submit(
         self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
     ) -> Any:
-        """Submits a configuration. `context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the
-        submission can be sent again if its answer was lost."""
+        """Submits a configuration, and returns the new experiment as the cluster describes it. `config`: YAML or JSON. `context`:
+        a packed model directory, sent from its present position on. `context_bytes`: number of bytes to send. `origin`: where
+        both come from, as JSON; empty: not recorded. `key`: the Idempotency-Key; None: a new one, so that the submission can be
+        sent again if its answer was lost. Raises ClientError, and Refused if the cluster says no."""
         key = messages.new_key() if key is None else key
         return self._json(messages.submission(config, context, context_bytes, origin, key))
 
     def open(self, path: str) -> contextlib.AbstractContextManager[Response]:
-        """Opens an answer that is read from the connection as it comes. Use with `with`."""
+        """Opens an answer that is read from the connection as it comes. Use with `with`. `path`: below /api/v1. Raises
+        ClientError on entry."""
         return self._transport.open(Request("GET", path))
 
     def event_bodies(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> Iterator[bytes]:
-        """Events as the gateway sends them, up to `upto` or the present head: `data` is byte for byte as recorded."""
+        """Events as the gateway sends them: `data` is byte for byte as recorded. `after`: position behind which they begin; 0:
+        with the first. `upto`: last position; None: the present head. `experiment`: only those of the experiment with this id;
+        None: all. Raises ClientError, and Refused if the cluster says no."""
         while True:
             body, full = self.fetch("/events", after=after, limit=PAGE_EVENTS, upto=upto, experiment=experiment)
             page = messages.split_array(body)
@@ -122,8 +142,8 @@ class Door:
         self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None
     ) -> Generator[tuple[dict[str, Any], bytes], None, None]:
         """Events behind `after` as they come, for ever, each decoded and as the bytes that were sent; a lost connection is made
-        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error that lasts for ten
-        minutes."""
+        again from the last position. `experiment`: only those of the experiment with this id; None: all. `timeout_seconds`:
+        longest time; None: no limit. Raises TimedOut after it, Refused, and any error that lasts for ten minutes."""
         # Deep, because a generator inside this one would not be closed with it.
         outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:

@@ -26,6 +26,8 @@ SHOWN_POLL_SECONDS = 0.02
 
 
 class Experiment:
+    """An experiment of the cluster. Its methods raise ClientError, and Refused if the cluster says no."""
+
     def __init__(self, door: Door, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
@@ -55,6 +57,7 @@ class Experiment:
 
     @property
     def id(self) -> int:
+        """Id of the experiment: a number from 1."""
         return int(self.data["id"])
 
     def reload(self) -> None:
@@ -73,8 +76,16 @@ class Experiment:
         return dict(self.data["config"])
 
     def wait(self, *, timeout_seconds: float | None = None, check: bool = True) -> str:
-        """Waits for its end; returns its state. Raises NotCompleted if it failed or was canceled (not with `check=False`), and
-        TimedOut after `timeout_seconds`: then it goes on."""
+        """Waits for its end; returns its state. `timeout_seconds`: longest wait; None: no limit. `check`: False: a failed or
+        canceled experiment is no error. Raises NotCompleted if it failed or was canceled, and TimedOut after `timeout_seconds`:
+        then it goes on.
+
+            from tenuto import Client
+
+            with Client() as client:
+                experiment = client.get_experiment(3)
+                print(experiment.wait(timeout_seconds=600))
+        """
         last: Event | None = None
         try:
             for event in self.follow(timeout_seconds=timeout_seconds):
@@ -95,7 +106,9 @@ class Experiment:
         return state
 
     def follow(self, after: int = 0, *, timeout_seconds: float | None = None) -> Iterator[Event]:
-        """Its events behind a position, as they come, until it has ended; a lost connection is made again. Raises TimedOut."""
+        """Its events behind the position `after` (0: from the first), as they come, until it has ended; a lost connection is made
+        again. `timeout_seconds`: longest time; None: no limit. Raises TimedOut after it, and ClientError for an experiment of
+        unmanaged runs, which has no end."""
         self.data = self._door.wait_get(f"/experiments/{self.id}")  # says so at once if there is no such experiment
         if self.data["state"] == "unmanaged":
             raise ClientError(f"Experiment {self.id} has unmanaged runs, and no end: their programs end them one by one.")
@@ -109,7 +122,8 @@ class Experiment:
             events.close()
 
     def await_first_trial(self, *, timeout_seconds: float | None = None) -> Trial:
-        """Waits for its first trial. Raises TimedOut, and NotCompleted if it ends without any."""
+        """Waits for its first trial. `timeout_seconds`: longest wait; None: no limit. Raises TimedOut after it, and NotCompleted
+        if the experiment ends without any."""
         deadline = Deadline(timeout_seconds)
         while True:
             if found := items(self._door.wait_get(f"/experiments/{self.id}/trials?limit=1")):
@@ -121,36 +135,49 @@ class Experiment:
             sleep(FIRST_TRIAL_SECONDS)
 
     def list_trials(self) -> list[Trial]:
+        """Its trials, by number."""
         return [Trial(self._door, data) for data in self._trials()]
 
     def get_trial(self, number: int) -> Trial:
+        """Its trial with this `number`, from 1. Raises Refused if there is none."""
         return Trial(self._door, self._door.get(f"/trials/{self.id}-{number}"))
 
     def best_trial(self) -> Trial:
-        """Trial with the best searcher's metric. Raises Refused if none was validated."""
+        """Trial with the best searcher's metric.
+
+        Raises Refused if none was validated.
+
+            from tenuto import Client
+
+            with Client() as client:
+                experiment = client.get_experiment(3)
+                best = experiment.best_trial()
+                print(best.id, best.hyperparameters, best.best_metric)
+        """
         self.reload()
         if (found := self.data["best_trial_id"]) is None:
             raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
         return Trial(self._door, self._door.get(f"/trials/{found}"))
 
     def trials(self) -> Table:
-        """One row per trial, with a column for each hyperparameter, such as `hyperparameters.lr`."""
+        """One row per trial, by number, with a column for each hyperparameter, such as `hyperparameters.lr`."""
         return of_rows(self._trials())
 
     def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
-        """One row per report of all trials: `trial` (its number), `batches`, `time_us`, and a column for each metric. `metric`:
-        only this one."""
+        """One row per report of all trials: `trial` (its number), `batches`, `time_us`, and a column for each metric. `kind`:
+        training or validation. `metric`: only this one; None: all."""
         return metric_table(self._door, self.id, kind, None, metric)
 
     def validations(self) -> Table:
+        """One row per validation of all trials, like `metrics`."""
         return self.metrics("validation")
 
     def logs(self, *, tail: int | None = None) -> Iterator[str]:
-        """Lines of all its workers, in the order of arrival. `tail`: the last ones only."""
+        """Lines of all its workers, in the order of arrival. `tail`: this many of the last ones only; None: all."""
         yield from log_lines(self._door, f"/experiments/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Checkpoints that are kept."""
+        """Checkpoints of its trials that are kept."""
         found = items(self._door.get(f"/experiments/{self.id}/checkpoints"))
         return [Checkpoint(self._door, data) for data in found]
 
@@ -162,60 +189,69 @@ class Experiment:
         return Checkpoint(self._door, self._door.get(f"/checkpoints/{found}"))
 
     top_checkpoint = best_checkpoint
+    """Same as `best_checkpoint`: the name in Determined."""
 
     def pause(self) -> None:
-        """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
+        """Pauses it: its workers save a checkpoint and leave; nothing new starts until it is resumed. Raises Refused if it has
+        ended or is being canceled."""
         self._ask("pause")
 
     def resume(self) -> None:
+        """Resumes it: its trials go on from their last checkpoints. Raises Refused if it has ended or is being canceled."""
         self._ask("resume")
 
     activate = resume
+    """Same as `resume`: the name in Determined."""
 
     def cancel(self) -> None:
-        """Ends it; running workers save a checkpoint first."""
+        """Ends it; running workers save a checkpoint first. Raises Refused if it has ended."""
         self._ask("cancel")
 
     def kill(self) -> None:
-        """Ends it at once, without a last checkpoint."""
+        """Ends it at once, without a last checkpoint. Raises Refused if it has ended."""
         self._ask("kill")
 
     def change(self, **settings: Any) -> None:
-        """Changes settings: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials."""
+        """Changes `settings`: priority, weight, max_slots, max_wall_hours, pool, max_trials or max_concurrent_trials. Raises
+        Refused for others, for wrong values, and if it has ended or is being canceled."""
         self._door.patch(f"/experiments/{self.id}", settings)
 
     def archive(self) -> None:
-        """Hides it from lists, once it has ended. Nothing of it is deleted."""
+        """Hides it from lists, once it has ended. Nothing of it is deleted. Raises Refused if it has not ended."""
         self._ask("archive")
 
     def unarchive(self) -> None:
+        """Shows it in lists again."""
         self._ask("unarchive")
 
     def delete(self, *, now: bool = False) -> None:
         """Deletes it, once it has ended, with its checkpoints, metrics, log lines and code, after the cluster's grace time.
-        `now`: at once, so that it cannot be taken back."""
+        `now`: True: at once, so that it cannot be taken back. Raises Refused if it has not ended."""
         self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
 
     def undelete(self) -> None:
-        """Takes back its deletion, if the grace time is not over."""
+        """Takes back its deletion. Raises Refused if the grace time is over."""
         self._ask("undelete")
 
     def fork(self, overrides: Mapping[str, Any] | None = None) -> Experiment:
-        """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration."""
+        """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration; None:
+        none. Returns the new experiment. Raises Refused if the configuration is wrong with them."""
         return self._derive("fork", {"overrides": dict(overrides or {})})
 
     def continue_(self, overrides: Mapping[str, Any] | None = None, *, trust: bool = False) -> Experiment:
-        """Continues it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: True: load
-        checkpoints that another user's trials pickled."""
+        """Continues it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `overrides`: in the
+        shape of a configuration; None: none. `trust`: True: load checkpoints that another user's trials pickled. Returns the new
+        experiment. Raises Refused if it has not ended."""
         return self._derive("continue", {"overrides": dict(overrides or {}), "trust": trust})
 
     def reproduce(self, trial_id: str | None = None, *, trust: bool = False) -> Experiment:
-        """Runs one of its trials (the best) again from the record alone."""
+        """Runs one of its trials again from the record alone. `trial_id`: such as 3-7; None: the best. `trust`: True: load
+        checkpoints that another user's trials pickled. Returns the new experiment."""
         return self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
 
     def reproduction(self) -> dict[str, Any]:
         """Comparison of a reproduction with its original: `equal` is True if it came to the same metrics and weights (None: not
-        known yet); with the differences."""
+        known yet); with the differences. Raises Refused if it reproduces no other."""
         return dict(self._door.get(f"/experiments/{self.id}/reproduction"))
 
     def _trials(self) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ LINES_MAX = 10_000
 
 
 class Trial:
+    """A trial: one configuration of an experiment. Its methods raise ClientError, and Refused if the cluster says no."""
+
     def __init__(self, door: Door, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
@@ -44,14 +46,17 @@ class Trial:
 
     @property
     def id(self) -> str:
+        """Id of the trial, such as 3-7: the seventh of experiment 3."""
         return str(self.data["id"])
 
     @property
     def experiment_id(self) -> int:
+        """Experiment that it belongs to."""
         return int(self.data["experiment_id"])
 
     @property
     def number(self) -> int:
+        """Number of the trial in its experiment, from 1."""
         return int(self.data["number"])
 
     @property
@@ -61,33 +66,38 @@ class Trial:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
+        """Values of the trial by name; a group is a dict."""
         return dict(self.data["hyperparameters"])
 
     hparams = hyperparameters
+    """Same as `hyperparameters`: the name in Determined."""
 
     @property
     def best_metric(self) -> float | None:
-        """The best value of the searcher's metric so far."""
+        """The best value of the searcher's metric so far; None: not validated yet."""
         value = self.data["best_metric"]
         return None if value is None else float(value)
 
     @property
     def error(self) -> str | None:
+        """Text of its last error; None: it has none."""
         return None if self.data["error"] is None else str(self.data["error"])
 
     def reload(self) -> None:
+        """Asks the cluster for `data` again."""
         self.data = self._door.get(f"/trials/{self.id}")
 
     def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
-        """One row per report, by batches: `trial`, `batches`, `time_us`, and a column for each metric. `metric`: only this
-        one."""
+        """One row per report, by batches: `trial`, `batches`, `time_us`, and a column for each metric. `kind`: training or
+        validation. `metric`: only this one; None: all."""
         return metric_table(self._door, self.experiment_id, kind, self.number, metric)
 
     def validations(self) -> Table:
+        """One row per validation, like `metrics`."""
         return self.metrics("validation")
 
     def logs(self, *, tail: int | None = None) -> Iterator[str]:
-        """Lines of its workers, in the order of arrival. `tail`: the last ones only."""
+        """Lines of its workers, in the order of arrival. `tail`: this many of the last ones only; None: all."""
         yield from log_lines(self._door, f"/trials/{self.id}", tail)
 
     def list_checkpoints(self) -> list[Checkpoint]:
