@@ -21,7 +21,7 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of
 from tenuto.schemas.sentences.grants import GoesOnResized
-from tenuto.schemas.sentences.leaving import (
+from tenuto.schemas.sentences.released_slots import (
     AgentLeaves,
     ExperimentPaused,
     OverLimit,

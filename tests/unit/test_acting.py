@@ -38,7 +38,7 @@ from tenuto.services.gateway.experiments.commands import (
     SetWorkspaceRules,
     SubmitExperiment,
 )
-from tenuto.services.gateway.experiments.decide.acting import fork_config
+from tenuto.services.gateway.experiments.decide.rule_actions import fork_config
 from tenuto.services.gateway.notices.commands import CreateWebhook
 from tenuto.services.gateway.people.commands import ChangeWorkspace, CreateUser
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.services.gateway.http.pace import Pace, StandingPace
+from tenuto.services.gateway.http.rate_limits import Pace, StandingPace
 
 PAUSES = st.lists(st.floats(0, 3), min_size=1, max_size=200)
 

@@ -19,7 +19,7 @@ from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.http.problems import MEDIA_TYPE, STATUS, ProblemView, problem
 from tenuto.services.gateway.http.refusals import RequestRefused
-from tenuto.services.gateway.http.words import no_such
+from tenuto.services.gateway.http.shared_sentences import no_such
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tenuto.schemas.sentences.notices import TooManyWait, TrialWaits
 from tenuto.services.gateway.notices.evolve import fold
 from tenuto.services.gateway.notices.policies.recoveries import well_again
 from tenuto.services.gateway.notices.policies.triggers import OWN_CAUSES, Fired, experiment_id_of, first_fired, passes
-from tenuto.services.gateway.notices.policies.waits import TOLD_MAX, waits
+from tenuto.services.gateway.notices.policies.waiting_trials import TOLD_MAX, waits
 from tenuto.services.gateway.notices.state import WAITING_MAX, HiddenOf, Notices, Webhook, is_hidden
 
 

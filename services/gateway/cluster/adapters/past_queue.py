@@ -8,7 +8,7 @@ from nats.errors import Error as NatsError
 
 from tenuto.schemas import subjects
 from tenuto.schemas.queue import PastAnswer, PastQuestion
-from tenuto.services.gateway.http.turns import Turns
+from tenuto.services.gateway.http.fair_queue import Turns
 
 SECONDS_MAX = 15.0
 """Longer than the scheduler gives its process."""

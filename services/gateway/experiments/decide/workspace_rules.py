@@ -8,7 +8,7 @@ from tenuto.kernel.decisions import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.automation import WorkspaceRulesChanged
 from tenuto.services.gateway.experiments.commands import SetWorkspaceRules
-from tenuto.services.gateway.experiments.decide.acting import check_workspace_rules
+from tenuto.services.gateway.experiments.decide.rule_actions import check_workspace_rules
 from tenuto.services.gateway.experiments.state import ExperimentsState
 from tenuto.services.gateway.rights.permissions import CHANGES_WORKSPACE
 from tenuto.services.gateway.rights.workspaces import check_workspace

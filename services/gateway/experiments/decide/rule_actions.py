@@ -23,7 +23,7 @@ from tenuto.schemas.record import Parent
 from tenuto.services.gateway.experiments.commands import SubmitExperiment
 from tenuto.services.gateway.experiments.policies.rules_state import Ruled
 from tenuto.services.gateway.experiments.state import ExperimentsState
-from tenuto.services.gateway.notices.decide.following import triggered
+from tenuto.services.gateway.notices.decide.triggered_notices import triggered
 from tenuto.services.gateway.notices.evolve import fold as fold_notices
 from tenuto.services.gateway.notices.policies.triggers import Fired, experiment_id_of, fired_by
 from tenuto.services.gateway.notices.state import WAITING_MAX, is_hidden
