@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Command
-from tenuto.kernel.decisions import joined
+from tenuto.kernel.decision_tables import joined
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway.cluster import decide as cluster

@@ -31,7 +31,7 @@ from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.handlers.nodes import NodeQuestions
-from tenuto.services.launcher.policies.provisioning.standing import standings
+from tenuto.services.launcher.policies.provisioning.node_explanations import standings
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tenuto.kernel.core import Command
-from tenuto.kernel.decisions import decisions, nothing
+from tenuto.kernel.decision_tables import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Offer
@@ -29,7 +29,7 @@ from tenuto.schemas.reports import RendezvousReport, WorkersExitedReport, Worker
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
-from tenuto.services.launcher.policies.provisioning.looks import agents_lost
+from tenuto.services.launcher.policies.provisioning.provider_reports import agents_lost
 from tenuto.services.launcher.state import Allocation, Part, State
 from tenuto.services.launcher.state.leaving import says_it_ends, was_asked
 from tenuto.services.launcher.state.restarts import after, pause_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tenuto.kernel.core import Command, Refused
-from tenuto.kernel.decisions import decisions, nothing
+from tenuto.kernel.decision_tables import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData

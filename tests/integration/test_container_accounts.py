@@ -11,7 +11,7 @@ import pytest
 from tenuto.kernel.settings import Settings
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.choose import make_runtime
-from tenuto.workers.agent.runtimes.several import ProcessesAndContainers
+from tenuto.workers.agent.runtimes.combined_runtime import ProcessesAndContainers
 from tests.support import docker_daemon as support
 from tests.support.control_plane import AGENT
 from tests.support.docker_daemon import Daemon

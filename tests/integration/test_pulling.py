@@ -11,7 +11,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.bus import ensure_streams
-from tenuto.kernel.pulling import PulledConsumer
+from tenuto.kernel.pull_consumer import PulledConsumer
 from tenuto.schemas import subjects
 from tests.integration.test_relay import connected, running, settings_for
 from tests.support.waiting import SECONDS_MAX

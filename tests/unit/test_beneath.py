@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.kernel.storage.beneath import DEPTH_MAX
+from tenuto.kernel.storage.confined_paths import DEPTH_MAX
 from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.kernel.storage.store import StoreError
 from tests.support.deep_trees import dig

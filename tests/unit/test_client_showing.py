@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tenuto.client import Checkpoint, Client, Experiment, Target, Trial, showing
+from tenuto.client import Checkpoint, Client, Experiment, Target, Trial, notebook_html
 from tenuto.client.tables import Table, of_rows
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&\x1b[2J"
@@ -101,14 +101,14 @@ def test_a_large_table_is_cut_and_its_curves_are_thin() -> None:
     html = table._repr_html_()
     assert len(html) < 300_000
     tags = read(html)
-    assert html.count("<svg") == showing.PICTURES_MAX
-    assert html.count("<polyline") == showing.PICTURES_MAX * showing.CURVES_MAX
-    assert html.count("<tr>") == 1 + showing.ROWS_HEAD + 1 + showing.ROWS_TAIL
+    assert html.count("<svg") == notebook_html.PICTURES_MAX
+    assert html.count("<polyline") == notebook_html.PICTURES_MAX * notebook_html.CURVES_MAX
+    assert html.count("<tr>") == 1 + notebook_html.ROWS_HEAD + 1 + notebook_html.ROWS_TAIL
     assert "200,000 rows, 303 columns, 283 of them not shown" in tags.text
 
 
 def test_long_texts_and_many_facts_are_cut() -> None:
-    html = showing.facts("t", [(f"name {number}", "x" * 10_000) for number in range(1_000)])
+    html = notebook_html.facts("t", [(f"name {number}", "x" * 10_000) for number in range(1_000)])
     assert len(html) < 60 * 500
     assert "and 940 more" in html
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.sentences import sentence
-from tenuto.services.launcher.policies.provisioning.standing import standings
+from tenuto.services.launcher.policies.provisioning.node_explanations import standings
 from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts
 from tests.support.nodes_driver import NodesDriver, demand, requested
 

@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.sentences import sentence
-from tenuto.services.launcher.policies.provisioning.standing import standings
+from tenuto.services.launcher.policies.provisioning.node_explanations import standings
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
 
 EIGHT = {"name": "eight", "slots": 8}

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.past import NotYet, Past
+from tenuto.kernel.past_states import NotYet, Past
 from tenuto.kernel.replay import fold
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import TallyCore, priority_changed

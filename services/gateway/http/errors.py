@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.secrets import SecretKeyError
 from tenuto.kernel.storage.store import StoreError

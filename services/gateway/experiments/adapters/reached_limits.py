@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Command, Refused
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.services.gateway.experiments.commands import EndOverdue, NoteStorage

@@ -10,9 +10,9 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.provisioning import NodeType
 from tenuto.schemas.sentences.nodes import NodeForDemand, NodeForMinimum
 from tenuto.services.launcher.commands import LookAtNodes, TickNodes
-from tenuto.services.launcher.policies.provisioning import looks, releases
+from tenuto.services.launcher.policies.provisioning import provider_reports, releases
 from tenuto.services.launcher.policies.provisioning.backoff import waits
-from tenuto.services.launcher.policies.provisioning.course import Course
+from tenuto.services.launcher.policies.provisioning.decision_steps import Course
 from tenuto.services.launcher.policies.provisioning.offers import of_type
 from tenuto.services.launcher.policies.provisioning.requests import Limits, Packing, next_node_id, pack
 from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
@@ -21,7 +21,7 @@ from tenuto.services.launcher.state import State
 
 def on_look(state: State, command: LookAtNodes) -> list[EventData]:
     course = Course(state, command.time_us)
-    looks.look(course, command)
+    provider_reports.look(course, command)
     if command.pool in course.state.pools:
         _plan(course, command.pool)
     return course.decided
@@ -45,7 +45,7 @@ def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseR
 
 def _plan(course: Course, name: str) -> None:
     """All that follows for one pool from what is known now. A second time it decides nothing."""
-    looks.late_joins(course, name)
+    provider_reports.late_joins(course, name)
     releases.of_other_provisioners(course, name)
     releases.beyond_limits(course, name)
     pool = course.pool(name)

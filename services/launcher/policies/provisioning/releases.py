@@ -15,9 +15,9 @@ from tenuto.schemas.sentences.nodes import (
     NodeOverLimit,
     NodeProvisionerChanged,
 )
-from tenuto.services.launcher.policies.provisioning.amounts import within
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
-from tenuto.services.launcher.policies.provisioning.course import Course
+from tenuto.services.launcher.policies.provisioning.costs import within
+from tenuto.services.launcher.policies.provisioning.decision_steps import Course
 from tenuto.services.launcher.policies.provisioning.requests import Limits, Packing, fits
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of

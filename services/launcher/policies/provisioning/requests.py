@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType
-from tenuto.services.launcher.policies.provisioning.amounts import within
 from tenuto.services.launcher.policies.provisioning.backoff import waits
+from tenuto.services.launcher.policies.provisioning.coming_slots import Asked, Room, Rooms
+from tenuto.services.launcher.policies.provisioning.costs import within
 from tenuto.services.launcher.policies.provisioning.offers import Offer, nodes_for, of_agent, of_type, slots_of
-from tenuto.services.launcher.policies.provisioning.rooms import Asked, Room, Rooms
 from tenuto.services.launcher.policies.provisioning.workspaces import WorkspaceCosts, payer_of
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, Node, ProvisionedPool

@@ -10,7 +10,7 @@ so on.
 from __future__ import annotations
 
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.launcher.policies.provisioning.amounts import within
+from tenuto.services.launcher.policies.provisioning.costs import within
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 

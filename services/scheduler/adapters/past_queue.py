@@ -1,5 +1,5 @@
-"""Slots held and trials waiting at an earlier moment: `python -m tenuto.services.scheduler.adapters.past` is a process of the
-scheduler that folds the log anew and keeps states on the way."""
+"""Slots held and trials waiting at an earlier moment: `python -m tenuto.services.scheduler.adapters.past_queue` is a process of
+the scheduler that folds the log anew and keeps states on the way."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from tenuto.kernel.eventlog import EventLog, LogError
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.past import NotYet, Past
+from tenuto.kernel.past_states import NotYet, Past
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.queue import PastAnswer, PastQuestion, QueueAnswer
-from tenuto.services.scheduler.adapters.child import Child, ChildEnded, serve
+from tenuto.services.scheduler.adapters.question_process import Child, ChildEnded, serve
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.explain import agents_answer, queue_answer
 from tenuto.services.scheduler.state import State
 
-MODULE = "tenuto.services.scheduler.adapters.past"
+MODULE = "tenuto.services.scheduler.adapters.past_queue"
 FOLD_SECONDS_MAX = 2.0
 """Longest reading of the log for one question; a repeated question finds it read further."""
 ANSWER_SECONDS_MAX = 12.0

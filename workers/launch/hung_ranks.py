@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tenuto.workers.launch.lag import ObserverClock
+from tenuto.workers.launch.gang_errors import who
 from tenuto.workers.launch.layout import GangPart
+from tenuto.workers.launch.process_clock import ObserverClock
 from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, Progress
-from tenuto.workers.launch.words import who
 
 DEADLINE_SECONDS_MIN = 10.0
 """Shortest deadline: a step may be delayed by a slow disk or a busy machine."""

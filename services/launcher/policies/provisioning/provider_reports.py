@@ -10,7 +10,7 @@ from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeR
 from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NodeOutdated, NotJoined, StartFailed
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode
 from tenuto.services.launcher.policies.provisioning.backoff import next_try
-from tenuto.services.launcher.policies.provisioning.course import Course
+from tenuto.services.launcher.policies.provisioning.decision_steps import Course
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.leaving import says_it_ends

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tenuto.kernel.private_files import private, write_private
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 
 ENVIRONMENT = "agent.env"
 ARRAYS = ".arrays"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
-from tenuto.services.tracker.policies import repeating
+from tenuto.services.tracker.policies import repeated_errors
 
 DEATHS_MAX = 5
 """Most restarts after deaths in a row without progress: workers that died by a signal, or a rank that hung. Code that dies each
@@ -39,7 +39,7 @@ class Ends:
     deaths: int = 0
     """Number of `fruitless` in which processes died by a signal or hung: the user's code may be the cause."""
     signature: str = ""
-    """Signature of the last error that tells about the code (`repeating.signature`). Empty: none since the last progress."""
+    """Signature of the last error that tells about the code (`repeated_errors.signature`). "": none since progress."""
     agents: tuple[str, ...] = ()
     """Agents of that error."""
     repeats: bool = False
@@ -52,8 +52,8 @@ def after(ends: Ends, exited: WorkersExited, *, advanced: bool, agents: tuple[st
     if advanced:
         ends = replace(ends, fruitless=0, deaths=0, signature="", agents=())
     failed, lost = exited.outcome == "failed", exited.outcome == "lost"
-    found = "" if blamed else repeating.signature(exited, agents)
-    repeats = repeating.proves(found, ends.signature, agents, ends.agents)
+    found = "" if blamed else repeated_errors.signature(exited, agents)
+    repeats = repeated_errors.proves(found, ends.signature, agents, ends.agents)
     if found or failed:  # another error is none of the same in a row; a loss or a preemption between says nothing
         ends = replace(ends, signature=found, agents=agents)
     return replace(
@@ -75,9 +75,9 @@ def verdict(ends: Ends, exited: WorkersExited, max_restarts: int) -> str | None:
     if exited.outcome == "failed":
         if ends.failures > max_restarts or exited.cause in ("invalid_hyperparameters", "will_repeat"):
             return error_of(exited)
-        return repeating.told(error_of(exited)) if ends.repeats else None
+        return repeated_errors.told(error_of(exited)) if ends.repeats else None
     if ends.repeats:
-        return repeating.told(f"the trial's workers were lost: {exited.error or 'they died by a signal'}")
+        return repeated_errors.told(f"the trial's workers were lost: {exited.error or 'they died by a signal'}")
     dies = exited.outcome == "lost" and ends.deaths > max(DEATHS_MAX, max_restarts)
     if not dies and ends.fruitless <= max(FRUITLESS_MAX, max_restarts):
         return None

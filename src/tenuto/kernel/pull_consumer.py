@@ -23,7 +23,7 @@ from nats.js.errors import NotFoundError
 
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
 

@@ -28,7 +28,7 @@ from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.bus import Link, SafeClient, close, security_of
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tenuto.workers.agent.runtimes import words
+from tenuto.workers.agent.runtimes import error_sentences
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable
 
 
 def out_of_memory(limit_bytes: int) -> str:
     """`limit_bytes`: of the container; 0: it had none, and the node itself ran out."""
-    return words.out_of_memory("The container", limit_bytes, "TENUTO_DOCKER_MEMORY_BYTES_PER_SLOT")
+    return error_sentences.out_of_memory("The container", limit_bytes, "TENUTO_DOCKER_MEMORY_BYTES_PER_SLOT")
 
 
 def could_not_begin(code: int, said: str) -> str:
