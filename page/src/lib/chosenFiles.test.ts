@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { chosenOf, configsOf, droppedOf } from './chosen'
+import { chosenOf, configsOf, droppedOf } from './chosenFiles'
 
 const at = (path: string): File =>
   Object.assign(new File(['x'], path.split('/').at(-1) ?? ''), { webkitRelativePath: path })

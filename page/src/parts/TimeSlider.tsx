@@ -1,6 +1,6 @@
 import { Button, Group, Slider, Text } from '@mantine/core'
 import { useEffect, useMemo, useState } from 'react'
-import type { LogEvent } from '../lib/live'
+import type { LogEvent } from '../lib/outdatedQueries'
 import { moment } from '../lib/time'
 
 const PLAY_MS = 40
@@ -15,7 +15,7 @@ interface Props {
 }
 
 /** The time slider: any moment of the log, and play from there on. */
-export function Moment({ events, at, onChange }: Props) {
+export function TimeSlider({ events, at, onChange }: Props) {
   const positions = useMemo(() => events.map((event) => event.position), [events])
   const last = positions.length - 1
   const index =

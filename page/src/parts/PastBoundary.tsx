@@ -1,15 +1,15 @@
 import { Text } from '@mantine/core'
 import type { UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { Asked } from './Asked'
+import { QueryBoundary } from './QueryBoundary'
 
 interface Props<T> {
   query: UseQueryResult<T>
   children: (data: T) => ReactNode
 }
 
-/** As Asked, for an earlier moment: while a long log is read the gateway says how far it is. */
-export function Then<T>({ query, children }: Props<T>) {
+/** As QueryBoundary, for an earlier moment: while a long log is read the gateway says how far it is. */
+export function PastBoundary<T>({ query, children }: Props<T>) {
   return (
     <>
       {query.isFetching && query.failureReason !== null && (
@@ -17,7 +17,7 @@ export function Then<T>({ query, children }: Props<T>) {
           {query.failureReason.message}
         </Text>
       )}
-      <Asked query={query}>{children}</Asked>
+      <QueryBoundary query={query}>{children}</QueryBoundary>
     </>
   )
 }

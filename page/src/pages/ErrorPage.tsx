@@ -3,7 +3,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { type ErrorComponentProps, useRouter } from '@tanstack/react-router'
 
 /** In place of a page that cannot be drawn: what is around it stays, and so does the address. */
-export function Failed({ error, reset }: ErrorComponentProps) {
+export function ErrorPage({ error, reset }: ErrorComponentProps) {
   const router = useRouter({ warn: false }) as ReturnType<typeof useRouter> | undefined
   const client = useQueryClient()
   const again = () => {
@@ -28,10 +28,10 @@ export function Failed({ error, reset }: ErrorComponentProps) {
 }
 
 /** The same where what is around every page could not be drawn either. */
-export function FailedAlone(props: ErrorComponentProps) {
+export function ErrorPageAlone(props: ErrorComponentProps) {
   return (
     <Center p="xl" component="main">
-      <Failed {...props} />
+      <ErrorPage {...props} />
     </Center>
   )
 }

@@ -2,7 +2,7 @@ import { Button, Text } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
 
 /** Asks for what was before, where there is more of the log. */
-export function Earlier({ before, onMore }: { before: number | undefined; onMore: () => Promise<void> }) {
+export function LoadEarlier({ before, onMore }: { before: number | undefined; onMore: () => Promise<void> }) {
   const asking = useMutation({ mutationFn: onMore })
   if (before === undefined) return null
   return (

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { withWhole } from './withWhole'
+import { withWhole } from './exactText'
 
 test('values are copied with all their digits, and what is between them stays', () => {
   const values = [

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { REOPEN_MS_MAX, reopenPauseMs } from './reopening'
+import { REOPEN_MS_MAX, reopenPauseMs } from './reconnecting'
 
 test('each refusal in a row doubles the pause, up to the longest', () => {
   const pauses = [1, 2, 3, 4, 7, 8, 1000].map((refusals) => reopenPauseMs(refusals, 1))

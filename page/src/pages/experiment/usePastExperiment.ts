@@ -3,10 +3,10 @@ import { useEffect, useMemo, useState } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
 import { story } from '../../api/queries'
 import { type ExperimentSearch, hasMoments } from '../../lib/experimentSearch'
-import { experimentAt, type Past } from '../../lib/past'
+import { experimentAt, type Past } from '../../lib/pastExperiment'
 
 /** The experiment at the moment that the address names, from the log alone. It is read when somebody first looks back. */
-export function useThen(item: ExperimentDetail, search: ExperimentSearch) {
+export function usePastExperiment(item: ExperimentDetail, search: ExperimentSearch) {
   const [opened, open] = useState(false)
   const at = hasMoments(search.tab) ? search.at : undefined
   useEffect(() => {

@@ -1,5 +1,15 @@
 import { expect, test } from 'vitest'
-import { AT_REST, BEHIND_MS, FOLLOWED, isBehind, outdated, REFRESH_MS, refreshed, SETTLE_MS, settled } from './live'
+import {
+  AT_REST,
+  BEHIND_MS,
+  FOLLOWED,
+  isBehind,
+  outdated,
+  REFRESH_MS,
+  refreshed,
+  SETTLE_MS,
+  settled,
+} from './outdatedQueries'
 
 test('a validation makes the curves, trials and lists of its experiment out of date, and nothing of another', () => {
   expect(outdated({ type: 'ValidationReported', correlation_id: '7' })).toEqual([

@@ -2,7 +2,7 @@
 
 import type { Point } from './curves'
 import { numeric } from './exactJson'
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 
 /** Events that this is made of. */
 export const STORY_TYPES = [

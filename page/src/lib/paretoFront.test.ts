@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { frontOf } from './front'
+import { frontOf } from './paretoFront'
 
 const point = (trial_id: string, loss: unknown, size: unknown) => ({
   trial_id,

@@ -1,7 +1,7 @@
-import { withWhole } from '../lib/withWhole'
+import { withWhole } from '../lib/exactText'
 
 /** What is selected and copied has the values as they were recorded, not as few digits as are read at a glance. */
-export function copyWhole(): void {
+export function copyExactValues(): void {
   document.addEventListener('copy', (event) => {
     const selection = window.getSelection()
     const within = selection?.anchorNode?.parentElement?.closest<HTMLElement>('[data-whole]')

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { LogEvent } from './live'
-import { experimentAt, slim } from './past'
+import type { LogEvent } from './outdatedQueries'
+import { experimentAt, slim } from './pastExperiment'
 
 let position = 0
 const event = (type: string, data: Record<string, unknown> = {}, sentence?: string): LogEvent => {

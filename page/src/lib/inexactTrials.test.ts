@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { inexact } from './inexact'
+import { inexact } from './inexactTrials'
 
 test('each reason is told once, with the trials that it concerns', () => {
   const order = 'the order of its records cannot be drawn again'

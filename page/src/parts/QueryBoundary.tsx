@@ -8,7 +8,7 @@ interface Props<T> {
 }
 
 /** The three states of what was asked for: loading, refused with the gateway's sentence, and there. */
-export function Asked<T>({ query, children }: Props<T>) {
+export function QueryBoundary<T>({ query, children }: Props<T>) {
   if (query.data !== undefined) return <>{children(query.data)}</>
   if (query.error !== null)
     return (

@@ -8,7 +8,7 @@ export interface Plan {
 }
 
 /** What the search will do, and what is allowed and may not be what was meant. */
-export function Told({ rungs, warnings }: Plan) {
+export function SubmissionNotes({ rungs, warnings }: Plan) {
   return (
     <>
       {rungs && <Text size="sm">Rungs: {rungs}</Text>}

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { heat } from './heat'
+import { heat } from './heatmap'
 
 test('a cell has the mean of its trials, and the largest values are in the last cell', () => {
   const dots = [

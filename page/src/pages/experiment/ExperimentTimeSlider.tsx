@@ -1,9 +1,9 @@
 import { Button, Stack, Text } from '@mantine/core'
 import type { UseQueryResult } from '@tanstack/react-query'
 import { STORY_MAX } from '../../api/queries'
-import type { LogEvent } from '../../lib/live'
-import { Asked } from '../../parts/Asked'
-import { Moment } from '../../parts/Moment'
+import type { LogEvent } from '../../lib/outdatedQueries'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
 
 interface Props {
   query: UseQueryResult<LogEvent[]>
@@ -15,7 +15,7 @@ interface Props {
 }
 
 /** The time slider over all events of the experiment. */
-export function Moments({ query, opened, onOpen, at, onChange }: Props) {
+export function ExperimentTimeSlider({ query, opened, onOpen, at, onChange }: Props) {
   if (!opened)
     return (
       <Button size="compact-sm" variant="default" w="fit-content" onClick={onOpen}>
@@ -23,10 +23,10 @@ export function Moments({ query, opened, onOpen, at, onChange }: Props) {
       </Button>
     )
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(events) => (
         <Stack gap={4}>
-          <Moment events={events} at={at} onChange={onChange} />
+          <TimeSlider events={events} at={at} onChange={onChange} />
           {events.length >= STORY_MAX && (
             <Text size="sm" c="dimmed">
               The slider reaches over the first {STORY_MAX.toLocaleString('en')} events; `tenuto exp replay --at` shows
@@ -35,6 +35,6 @@ export function Moments({ query, opened, onOpen, at, onChange }: Props) {
           )}
         </Stack>
       )}
-    </Asked>
+    </QueryBoundary>
   )
 }
