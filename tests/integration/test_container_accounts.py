@@ -11,7 +11,8 @@ import pytest
 from tenuto.kernel.settings import Settings
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.choose import make_runtime
-from tenuto.workers.agent.runtimes.combined_runtime import ProcessesAndContainers
+from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
+from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tests.support import docker_daemon as support
 from tests.support.control_plane import AGENT
 from tests.support.docker_daemon import Daemon
@@ -35,8 +36,9 @@ async def test_a_trial_is_root_only_where_the_operator_says_so(
         docker_mounts=",".join(support.mounts()), docker_warm_containers_max=0, shared_directory=str(tmp_path / "shared"),
     )  # fmt: skip
     runtime = make_runtime(settings, Node(AGENT, agent), tmp_path / "shared", slots=SLOTS)
-    assert isinstance(runtime, ProcessesAndContainers)
-    runtime.containers._facts = replace(runtime.containers._facts, command=shell(LOOKS))
+    assert isinstance(runtime, SeveralRuntimes)
+    [containers] = [one for one in runtime.all if isinstance(one, DockerRuntime)]
+    containers._facts = replace(containers._facts, command=shell(LOOKS))
     await runtime.open()
     work = in_image(work_of(context))
     try:
