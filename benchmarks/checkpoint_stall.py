@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch.snapshots import Copier

@@ -26,7 +26,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.queue import PastAnswer, PastQuestion, QueueQuestion
-from tenuto.services.scheduler.adapters.past import PastQueues
+from tenuto.services.scheduler.adapters.past_queue import PastQueues
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
 from tenuto.services.scheduler.simulation.traces import generated, script_of
 

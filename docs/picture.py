@@ -18,8 +18,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
+from tenuto.cli.experiment_story import Story
 from tenuto.cli.follow import view
-from tenuto.cli.story import Story
 from tenuto.client import Client, Target
 
 PICTURE = Path(__file__).parent / "images" / "run.svg"

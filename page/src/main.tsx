@@ -5,8 +5,8 @@ import { CatchBoundary, RouterProvider } from '@tanstack/react-router'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { followSession, takePlace } from './api/session'
-import { FailedAlone } from './pages/Failed'
-import { copyWhole } from './parts/copyWhole'
+import { ErrorPageAlone } from './pages/ErrorPage'
+import { copyExactValues } from './parts/copyExactValues'
 import { reloadOnceForNewFiles } from './reloading'
 import { router } from './routes'
 import { SignedIn } from './SignedIn'
@@ -24,7 +24,7 @@ const queries = new QueryClient({
   },
 })
 followSession(queries)
-copyWhole()
+copyExactValues()
 const place = takePlace()
 if (place !== undefined) window.history.replaceState(null, '', place)
 reloadOnceForNewFiles()
@@ -35,7 +35,7 @@ createRoot(element).render(
   <StrictMode>
     <MantineProvider theme={theme} cssVariablesResolver={contrasts} defaultColorScheme="auto">
       <QueryClientProvider client={queries}>
-        <CatchBoundary getResetKey={() => ''} errorComponent={FailedAlone}>
+        <CatchBoundary getResetKey={() => ''} errorComponent={ErrorPageAlone}>
           <SignedIn>
             <RouterProvider router={router} />
           </SignedIn>

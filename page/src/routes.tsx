@@ -5,15 +5,15 @@ import { eventSearch } from './lib/eventSearch'
 import { experimentSearch } from './lib/experimentSearch'
 import { listSearch } from './lib/filters'
 import { nodesSearch } from './lib/nodes'
-import { only } from './lib/only'
 import { queueSearch } from './lib/queue'
+import { only } from './lib/searchParams'
 import { trialSearch } from './lib/trialSearch'
-import { Failed, FailedAlone } from './pages/Failed'
+import { ErrorPage, ErrorPageAlone } from './pages/ErrorPage'
+import { LoadingPage } from './pages/LoadingPage'
 import { NotFound } from './pages/NotFound'
-import { Opening } from './pages/Opening'
 import { Shell } from './Shell'
 
-const root = createRootRoute({ component: Shell, notFoundComponent: NotFound, errorComponent: FailedAlone })
+const root = createRootRoute({ component: Shell, notFoundComponent: NotFound, errorComponent: ErrorPageAlone })
 
 const experiments = createRoute({
   getParentRoute: () => root,
@@ -82,8 +82,8 @@ export const router = createRouter({
   routeTree: root.addChildren([experiments, submission, experiment, trial, compare, cluster, nodes, queue, events]),
   // What no page knows is taken out of the address, too.
   search: { strict: true },
-  defaultErrorComponent: Failed,
-  defaultPendingComponent: Opening,
+  defaultErrorComponent: ErrorPage,
+  defaultPendingComponent: LoadingPage,
 })
 
 declare module '@tanstack/react-router' {

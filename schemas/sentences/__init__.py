@@ -2,8 +2,8 @@
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
-`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices`, `acting`, `deletions` and `limits` the gateway's,
-`nodes` are the launcher's, and `waiting` is what the scheduler answers about its queue.
+`grants` and `released_slots` the scheduler's, `reports` the tracker's, `notices`, `rule_actions`, `deletions` and `limits` the
+gateway's, `nodes` are the launcher's, and `waiting` is what the scheduler answers about its queue.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pydantic_core import from_json
 
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.sentences import (  # noqa: F401 - they register their rules
-    acting,
     deletions,
     ends,
     grants,
-    leaving,
     limits,
     nodes,
     notices,
+    released_slots,
     reports,
+    rule_actions,
     rungs,
     search,
     waiting,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
@@ -33,7 +33,7 @@ from tenuto.services.gateway.doors import Doors, Parts, make_doors
 from tenuto.services.gateway.experiments.adapters.context_requests import Contexts
 from tenuto.services.gateway.experiments.adapters.contexts import clean
 from tenuto.services.gateway.experiments.adapters.deleting import Deleter, Remover, check_grace
-from tenuto.services.gateway.experiments.adapters.limit_keeping import LimitKeeper
+from tenuto.services.gateway.experiments.adapters.reached_limits import LimitKeeper
 from tenuto.services.gateway.http.connections import DoorProtocol
 from tenuto.services.gateway.http.origins import origins
 from tenuto.services.gateway.http.plugin_doors import find_doors

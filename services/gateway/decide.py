@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Command
-from tenuto.kernel.decisions import joined
+from tenuto.kernel.decision_tables import joined
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway.cluster import decide as cluster
 from tenuto.services.gateway.experiments import decide as experiments
-from tenuto.services.gateway.experiments.decide.acting import act
 from tenuto.services.gateway.experiments.decide.experiments import check_fork
+from tenuto.services.gateway.experiments.decide.rule_actions import act
 from tenuto.services.gateway.notices import decide as notices
-from tenuto.services.gateway.notices.decide.following import follow, follow_own
+from tenuto.services.gateway.notices.decide.triggered_notices import follow, follow_own
 from tenuto.services.gateway.people import decide as people
 from tenuto.services.gateway.state import State
 from tenuto.services.gateway.templates import decide as templates

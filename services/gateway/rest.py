@@ -16,10 +16,10 @@ from tenuto.services.gateway.http import errors, reference_page
 from tenuto.services.gateway.http.context import Door
 from tenuto.services.gateway.http.examples import exemplify
 from tenuto.services.gateway.http.gate import Gate
-from tenuto.services.gateway.http.measuring import Measured
 from tenuto.services.gateway.http.origins import allow, origins
 from tenuto.services.gateway.http.page import Page
 from tenuto.services.gateway.http.problems import ErrorView
+from tenuto.services.gateway.http.request_metrics import Measured
 from tenuto.services.gateway.http.statuses import declare
 from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.http.transfer import Transfer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tenuto.kernel.core import Command, Refused
-from tenuto.kernel.decisions import decisions, nothing
+from tenuto.kernel.decision_tables import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
@@ -21,7 +21,7 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of
 from tenuto.schemas.sentences.grants import GoesOnResized
-from tenuto.schemas.sentences.leaving import (
+from tenuto.schemas.sentences.released_slots import (
     AgentLeaves,
     ExperimentPaused,
     OverLimit,

@@ -16,7 +16,7 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.queue import QueueAnswer, QueueQuestion
-from tenuto.services.scheduler.adapters.past import PastQueues
+from tenuto.services.scheduler.adapters.past_queue import PastQueues
 from tenuto.services.scheduler.adapters.what_if import WhatIfs
 from tenuto.services.scheduler.explain import queue_answer
 from tenuto.services.scheduler.state import State

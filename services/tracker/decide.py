@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tenuto.kernel.core import Command
-from tenuto.kernel.decisions import decisions, nothing
+from tenuto.kernel.decision_tables import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationReleased
@@ -28,8 +28,8 @@ from tenuto.schemas.events.trial import (
     TrialProgressed,
     ValidationReported,
 )
+from tenuto.schemas.fast_replace import replaced
 from tenuto.schemas.ids import experiment_of, location_of, trial_of
-from tenuto.schemas.replacing import replaced
 from tenuto.schemas.reports import (
     CheckpointReport,
     DamageReport,
@@ -46,7 +46,7 @@ from tenuto.schemas.reports import (
 from tenuto.schemas.sentences.reports import NoSuchTrial, NotCurrent, OtherTrial, Released
 from tenuto.schemas.sentences.rules import Numbers
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.policies import giving_up
+from tenuto.services.tracker.policies import restart_limits
 from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
@@ -164,10 +164,10 @@ def after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     trial = experiment.trials.get(data.trial_id) if experiment else None
     if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.over:
         return ()
-    given_up = giving_up.verdict(trial.ends, data, experiment.max_restarts)
+    given_up = restart_limits.verdict(trial.ends, data, experiment.max_restarts)
     if given_up is not None:
         return [_failed(trial, data, given_up, final=True)]
-    return [_failed(trial, data, giving_up.error_of(data), final=False)] if data.outcome == "failed" else ()
+    return [_failed(trial, data, restart_limits.error_of(data), final=False)] if data.outcome == "failed" else ()
 
 
 def _failed(trial: Trial, data: WorkersExited, error: str, *, final: bool) -> TrialFailed:

@@ -24,10 +24,10 @@ from tenuto.schemas.events.trial import (
     TrialProgressed,
     ValidationReported,
 )
+from tenuto.schemas.fast_replace import replaced
 from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.replacing import replaced
-from tenuto.services.tracker.policies import giving_up
-from tenuto.services.tracker.policies.giving_up import Ends
+from tenuto.services.tracker.policies import restart_limits
+from tenuto.services.tracker.policies.restart_limits import Ends
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
@@ -167,7 +167,7 @@ def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
 
 
 def _ends(trial: Trial, data: WorkersExited) -> Ends:
-    return giving_up.after(trial.ends, data, advanced=trial.advanced, agents=trial.agents, blamed=trial.blamed)
+    return restart_limits.after(trial.ends, data, advanced=trial.advanced, agents=trial.agents, blamed=trial.blamed)
 
 
 def _log_matched(_: Experiment, trial: Trial, data: LogMatched) -> Trial:

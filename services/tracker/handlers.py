@@ -19,7 +19,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.received import Poison, Report, all_poison, demand_token, read_all
+from tenuto.kernel.received_reports import Poison, Report, all_poison, demand_token, read_all
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of

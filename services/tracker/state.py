@@ -13,8 +13,8 @@ from immutables import Map
 
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.config.storage import SHARED_STORE
-from tenuto.schemas.replacing import replaced
-from tenuto.services.tracker.policies.giving_up import Ends
+from tenuto.schemas.fast_replace import replaced
+from tenuto.services.tracker.policies.restart_limits import Ends
 
 ENVIRONMENTS_MAX = 100
 """Environments of one experiment that are written out once; further ones are written out each time."""

@@ -169,7 +169,7 @@ def begin(
 def _first(config: ExperimentConfig, seed: int) -> tuple[dict[str, Any], int]:
     """Hyperparameters and seed of the first trial. Raises UserError."""
     from tenuto.services.searcher.adapters.samplers import SamplerMissing
-    from tenuto.services.searcher.simulation.first import NoFirstTrial, first_trial
+    from tenuto.services.searcher.simulation.first_trial import NoFirstTrial, first_trial
     from tenuto.workers.errors import UserError
 
     try:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tenuto.schemas.events.trial import ValidationReported
+from tenuto.workers.agent.lane_decisions import WINDOW_MAX
 from tenuto.workers.agent.rpc import PACED_REPORTS
-from tenuto.workers.agent.sending import WINDOW_MAX
 from tenuto.workers.harness.reporter import BATCH_REPORTS_MAX
 from tests.support.live_cluster import LiveCluster
 

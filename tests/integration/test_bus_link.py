@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.bus_users import BusUsers
-from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.durable_consumer import DurableConsumer
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects

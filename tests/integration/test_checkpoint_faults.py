@@ -37,7 +37,7 @@ from pathlib import Path
 from tenuto.kernel.storage import checkpoints, s3
 from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.schemas.assignments import Assignment
-from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
 from tests.support.s3_server import S3Server
 

@@ -11,8 +11,8 @@ import pytest
 from tenuto.kernel.settings import Settings
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.choose import make_runtime
+from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
-from tenuto.workers.agent.runtimes.several import SeveralRuntimes
 from tests.support import docker_daemon as support
 from tests.support.control_plane import AGENT
 from tests.support.docker_daemon import Daemon

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from tenuto.workers.launch.keeper import STRANGERS_MAX
-from tenuto.workers.launch.lag import ObserverClock
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.messages import LineReader, Message, encode
+from tenuto.workers.launch.process_clock import ObserverClock
 from tests.support.gang_bench import GangBench, ranked_bench, wait_held
 from tests.support.reactions import stop_at
 

@@ -14,7 +14,7 @@ import pytest
 
 from tenuto.cli import cluster
 from tenuto.kernel.http_connections import CONNECTIONS_MAX
-from tenuto.services.gateway.http import at_once
+from tenuto.services.gateway.http import concurrent_requests
 from tenuto.services.gateway.http.connections import DoorProtocol
 from tests.support.gateway_world import World, gateway_world
 from tests.support.waiting import SECONDS_MAX
@@ -87,7 +87,11 @@ async def test_what_is_held_and_what_gave_way_is_in_the_status(
             {"whose": "the address 127.0.0.1", "under_way": sum(half.startswith(b"POST") for half in HALVES) * 10},
             {"whose": "ada", "under_way": 1},
         ]
-        assert (door["connections_max"], door["requests_max"], door["turned_away"]) == (20, at_once.REQUESTS_AT_ONCE_MAX, 0)
+        assert (door["connections_max"], door["requests_max"], door["turned_away"]) == (
+            20,
+            concurrent_requests.REQUESTS_AT_ONCE_MAX,
+            0,
+        )
         assert door["gave_way"] >= 10
         assert door["connections"] <= 21
         own = (await ada.get("/api/v1/status")).json()["door"]["requests"]
@@ -125,7 +129,7 @@ async def test_the_same_address_is_answered_too(world: World) -> None:
 
 
 async def test_a_user_has_so_many_requests_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "REQUESTS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(concurrent_requests, "REQUESTS_AT_ONCE_MAX", 3)
     tokens = {name: (await world.http.post("/api/v1/users", json={"name": name})).json()["token"] for name in ("mallory", "eve")}
     headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
     async with contextlib.AsyncExitStack() as open_:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.services.gateway.http.turns import Turns
+from tenuto.services.gateway.http.fair_queue import Turns
 from tenuto.services.gateway.reader.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
 
 CONFIG = b"""

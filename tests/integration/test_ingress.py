@@ -14,7 +14,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import ingress
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.positions import Positions
-from tenuto.kernel.received import Poison, Report, read_all
+from tenuto.kernel.received_reports import Poison, Report, read_all
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id

@@ -18,7 +18,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.ingress import Ingress
-from tenuto.kernel.received import Report
+from tenuto.kernel.received_reports import Report
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -26,7 +26,7 @@ from tenuto.schemas.bus import Backlog
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, REPORT_BYTES_MAX
 from tenuto.schemas.subjects import Lane
 from tenuto.services.launcher.adapters.backlog import BACKLOG_REPORTS_MAX, Backlogs
-from tenuto.workers.agent import sending
+from tenuto.workers.agent import lane_decisions
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
@@ -128,7 +128,7 @@ async def road(nats: NatsServer, database: Database, tmp_path: Path) -> AsyncIte
 
 async def test_a_slow_receiver_and_words_that_come_twice_make_no_storm(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit takes long, repetitions are in between, and for seconds there is none at all."""
-    monkeypatch.setattr(sending, "ASK_SECONDS_MIN", 0.05)  # so that it asks many times
+    monkeypatch.setattr(lane_decisions, "ASK_SECONDS_MIN", 0.05)  # so that it asks many times
     receiver = Slow(0.2)
     async with road.receiving(receiver), road.sending():
         await road.append(800)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tenuto.services.gateway.people.adapters.links import LINK_SECONDS
+from tenuto.services.gateway.people.adapters.page_links import LINK_SECONDS
 from tenuto.services.gateway.people.routes import page_links
 from tests.integration.test_sign_in import FIRST, OWN, asks, quick, sentence, sign_in
 from tests.support.gateway_world import World, gateway_world

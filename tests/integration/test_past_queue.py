@@ -15,7 +15,7 @@ import pytest
 from tenuto.schemas.events.run import WorkersStarted
 from tenuto.schemas.queue import PastAnswer, QueueQuestion
 from tenuto.schemas.what_if import WhatIfAnswer
-from tenuto.services.scheduler.adapters import past as past_module
+from tenuto.services.scheduler.adapters import past_queue as past_module
 from tenuto.services.scheduler.explain import queue_answer
 from tests.support.queue_world import QueueWorld, queue_world
 from tests.support.scheduler_driver import exited, joined, requested, stopped

@@ -17,8 +17,8 @@ import argon2
 import httpx
 import pytest
 
-from tenuto.services.gateway.http import throttle as signing_in
-from tenuto.services.gateway.http.throttle import ADDRESS_FREE, USER_FREE, Throttle
+from tenuto.services.gateway.http import guess_limits as signing_in
+from tenuto.services.gateway.http.guess_limits import ADDRESS_FREE, USER_FREE, Throttle
 from tenuto.services.gateway.people.adapters import passwords
 from tests.support.gateway_world import World, gateway_world
 

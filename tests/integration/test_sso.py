@@ -19,7 +19,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from tenuto.services.gateway.people.adapters import provider
+from tenuto.services.gateway.people.adapters import identity_provider
 from tenuto.services.gateway.people.adapters.sso_visits import challenge_of
 from tests.support.gateway_world import World, gateway_world
 from tests.support.identities import IdP, known_to, running, told
@@ -39,7 +39,7 @@ def idp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdP]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the provider takes its time."""
-    monkeypatch.setattr(provider, "TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr(identity_provider, "TIMEOUT_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ async def test_a_token_is_believed_from_this_provider_for_this_client_and_this_s
 ) -> None:
     from authlib.integrations.httpx_client import AsyncOAuth2Client
 
-    monkeypatch.setattr(provider, "REFETCH_SECONDS", 0.0)
+    monkeypatch.setattr(identity_provider, "REFETCH_SECONDS", 0.0)
     fetch = AsyncOAuth2Client.fetch_token
     forge: Forge = forged()
 
@@ -256,7 +256,7 @@ async def test_an_answer_counts_once_and_for_the_browser_that_asked(world: World
 async def test_a_provider_that_changes_its_keys_is_believed_at_once(
     world: World, idp: IdP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider, "REFETCH_SECONDS", 0.0)
+    monkeypatch.setattr(identity_provider, "REFETCH_SECONDS", 0.0)
     _, done = await signs_in(world, "eve")
     assert done.status_code == 303
     for key in (RSAKey.generate_key(2048), idp.key):

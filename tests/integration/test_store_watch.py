@@ -14,7 +14,7 @@ from nats.js.errors import NotFoundError
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import relay as relay_module
-from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.durable_consumer import DurableConsumer
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.relay import Relay
 from tenuto.schemas import subjects

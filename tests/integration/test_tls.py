@@ -22,7 +22,7 @@ from tenuto.kernel.bus import SafeClient, close, connect
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.certificates import fingerprint_if_self_made, kept_certificate
-from tenuto.kernel.durable import SafeBroker
+from tenuto.kernel.durable_consumer import SafeBroker
 from tenuto.kernel.http_serving import bind
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.join_tokens import JoinToken

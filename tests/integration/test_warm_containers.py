@@ -24,11 +24,11 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.runtimes import forks
+from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.docker import warm, warm_container, warm_description
+from tenuto.workers.agent.runtimes.docker.container_errors import out_of_memory
 from tenuto.workers.agent.runtimes.docker.description import Limits
-from tenuto.workers.agent.runtimes.docker.words import out_of_memory
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle
-from tenuto.workers.agent.runtimes.several import SeveralRuntimes
 from tenuto.workers.endings import Ending
 from tests.support import docker_daemon as support
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context

@@ -24,7 +24,7 @@ from tenuto.schemas.webhooks import (
 from tenuto.services.gateway.decide import decide
 from tenuto.services.gateway.notices import state as notice_state
 from tenuto.services.gateway.notices.commands import CreateWebhook, NoteDelivery, TellWaits
-from tenuto.services.gateway.notices.decide.following import follow
+from tenuto.services.gateway.notices.decide.triggered_notices import follow
 from tenuto.services.gateway.notices.evolve import fold
 from tenuto.services.gateway.notices.state import Notices
 from tenuto.services.gateway.state import State

@@ -11,7 +11,7 @@ import asyncpg
 
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.ingress import Ingress
-from tenuto.kernel.received import Poison, Report
+from tenuto.kernel.received_reports import Poison, Report
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects

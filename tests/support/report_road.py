@@ -1,5 +1,5 @@
-"""The road of reports as a model with a virtual clock: the decisions of agent and receiver are the real ones (`sending.py`,
-`reception.py`); the stream, the link, the table of positions and all that goes wrong are here."""
+"""The road of reports as a model with a virtual clock: the decisions of agent and receiver are the real ones
+(`lane_decisions.py`, `reception.py`); the stream, the link, the table of positions and all that goes wrong are here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tenuto.kernel.reception import Held, Reception
-from tenuto.workers.agent import sending
+from tenuto.workers.agent import lane_decisions
 
 BATCH_MAX = 100
 UNACKNOWLEDGED_MAX = 20_000
@@ -90,7 +90,7 @@ class Road:
         self._reception: Reception[Report, Message] = Reception(10)
         self._arrived: deque[Message] = deque()
         self.agent_life = 0
-        self._state = sending.begin(1, 0, 0.0)
+        self._state = lane_decisions.begin(1, 0, 0.0)
         self._agent_busy = False
         self._next_tick: float | None = None
         self.start_agent()
@@ -123,7 +123,7 @@ class Road:
     def start_agent(self) -> None:
         self.agent_life += 1
         self.counts.agent_starts += 1
-        self._state = sending.begin(self._state.round + 1_000, self.spool_committed, self.now)
+        self._state = lane_decisions.begin(self._state.round + 1_000, self.spool_committed, self.now)
         self._agent_busy, self._next_tick = False, None
         self._ask()
 
@@ -135,7 +135,7 @@ class Road:
     def _tick(self) -> None:
         if self._agent_busy:
             return
-        self._state, step = sending.next_step(self._state, self.last, self.now, BATCH_MAX)
+        self._state, step = lane_decisions.next_step(self._state, self.last, self.now, BATCH_MAX)
         if step.do == "ask":
             self._ask()
         elif step.do == "publish":
@@ -166,21 +166,21 @@ class Road:
         def done() -> None:
             self._agent_busy = False
             if self._state.round == round:
-                self._state = sending.published(self._state, through, complete, self.now)
+                self._state = lane_decisions.published(self._state, through, complete, self.now)
             self._tick()
 
         self.after(0.005 if complete else 5.0, self._living(done))
 
     def _ask(self) -> None:
         before = self._state
-        self._state = sending.asked(self._state, self.now)
+        self._state = lane_decisions.asked(self._state, self.now)
         self._agent_busy = True
 
         def done(answer: tuple[int, int] | None) -> None:
             self._agent_busy = False
             if answer is not None:
                 self._hear(answer[0], False, 0)
-                self._state = sending.answered(self._state, before, answer[0], answer[1], self.now)
+                self._state = lane_decisions.answered(self._state, before, answer[0], answer[1], self.now)
             self._tick()
 
         if self.now < self.stopped_until or self._happens(self.faults.word_lost):
@@ -192,7 +192,7 @@ class Road:
     def _hear(self, sequence: int, resend: bool, round: int) -> None:
         assert sequence <= self.last
         self.spool_committed = max(self.spool_committed, sequence)
-        self._state = sending.told(self._state, sequence, resend, round, self.now)
+        self._state = lane_decisions.told(self._state, sequence, resend, round, self.now)
 
     def _heard(self, sequence: int, resend: bool, round: int) -> None:
         self._hear(sequence, resend, round)
@@ -220,7 +220,7 @@ class Road:
         self.after(0.2, self._living(self._link_was_away))
 
     def _link_was_away(self) -> None:
-        self._state = sending.reconnected(self._state, self.now)
+        self._state = lane_decisions.reconnected(self._state, self.now)
         self._tick()
 
     # The receiver.

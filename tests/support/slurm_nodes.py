@@ -17,7 +17,7 @@ from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
 from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import settings_of
 from tests.support.provisioner_benches import POOL, Bench, order
 from tests.support.slurm import REST_ACCOUNT, Slurm, ordinary_user

@@ -24,7 +24,7 @@ from tenuto.kernel.feed import StreamFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.monitoring.sampling import Watched
-from tenuto.kernel.received import Report
+from tenuto.kernel.received_reports import Report
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import run_together

@@ -10,7 +10,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Leaving
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.run import WorkersExited
-from tenuto.schemas.sentences.leaving import AgentLeaves
+from tenuto.schemas.sentences.released_slots import AgentLeaves
 from tenuto.schemas.sentences.rules import form_of
 from tenuto.services.launcher.commands import ExpireLease
 from tenuto.workers.agent import departure as module

@@ -10,7 +10,7 @@ from tenuto.services.launcher.adapters.provisioners.aws import checks
 from tenuto.services.launcher.adapters.provisioners.aws.door import Refusal, Unreachable
 from tenuto.services.launcher.adapters.provisioners.aws.quotas import codes_of
 from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineSettings, machine_of
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tests.support.ec2 import REGION
 
 

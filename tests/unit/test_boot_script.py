@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.boot import KNOWN, BootSettings, boot_script, boot_settings
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, read
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting, read
 from tests.support.cloud_machine import Machine
 from tests.support.waiting import SECONDS_MAX
 

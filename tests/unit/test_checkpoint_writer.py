@@ -17,7 +17,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.checkpoints import writer as writer_module
-from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.writer import LEAVING_TRIES_MAX, TRIES_MAX, CheckpointWriter, Fill, Position
 from tenuto.workers.errors import WillRepeat
 from tests.support.waiting import SECONDS_MAX

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tenuto.cli.experiment_story import Story
 from tenuto.cli.follow import view
-from tenuto.cli.story import Story
 
 REASON = {"rule": "r", "numbers": {}}
 

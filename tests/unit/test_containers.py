@@ -21,12 +21,12 @@ from tenuto.schemas.config.reading import parse_config
 from tenuto.services.scheduler.explain import explain
 from tenuto.workers.agent.outcome import name_end
 from tenuto.workers.agent.runtimes.docker import boot, images, packages
+from tenuto.workers.agent.runtimes.docker.container_errors import out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.docker.credentials import BadCredentials, credentials_for, registry_of
 from tenuto.workers.agent.runtimes.docker.engine import Engine
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.mounts import Bind, read_allowed, user_binds
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
-from tenuto.workers.agent.runtimes.docker.words import out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, RuntimeUnavailable
 from tenuto.workers.agent.secret_masks import NO_MASK
 from tests.support.example_plugins import importable

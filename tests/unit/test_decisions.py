@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.kernel.decisions import decisions, joined
+from tenuto.kernel.decision_tables import decisions, joined
 from tenuto.schemas.events import EventData
 
 

@@ -15,9 +15,9 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners.aws import settings as aws
 from tenuto.services.launcher.adapters.provisioners.gcp import settings as gcp
 from tenuto.services.launcher.adapters.provisioners.kubernetes import settings as kubernetes
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tenuto.services.launcher.adapters.provisioners.slurm import settings as slurm
 from tenuto.services.launcher.adapters.provisioners.ssh import inventory as ssh
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(set(DOCS.glob("*.md")) - {DOCS / "plug-ins.md"})

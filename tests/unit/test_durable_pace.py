@@ -9,7 +9,7 @@ import pytest
 from nats.errors import ConnectionClosedError
 from nats.js.errors import ServiceUnavailableError
 
-from tenuto.kernel import durable
+from tenuto.kernel import durable_consumer
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailableError(), ConnectionClosedError()])
@@ -24,16 +24,16 @@ async def test_a_pause_follows_an_answer_that_comes_at_once(error: Exception, mo
     async def refused(**_: Any) -> list[Any]:
         raise error
 
-    monkeypatch.setattr(durable.asyncio, "sleep", noted)
-    fetch = durable.paced(refused)
+    monkeypatch.setattr(durable_consumer.asyncio, "sleep", noted)
+    fetch = durable_consumer.paced(refused)
     for _ in range(3):
         with pytest.raises(type(error)):
             await fetch(batch=1, timeout=1.0)
-    assert pauses == [durable.WATCH_SECONDS] * 3
+    assert pauses == [durable_consumer.WATCH_SECONDS] * 3
 
 
 async def test_what_was_fetched_comes_without_a_pause() -> None:
     async def fetched(**asked: Any) -> list[Any]:
         return [asked]
 
-    assert await durable.paced(fetched)(batch=1, timeout=1.0) == [{"batch": 1, "timeout": 1.0}]
+    assert await durable_consumer.paced(fetched)(batch=1, timeout=1.0) == [{"batch": 1, "timeout": 1.0}]

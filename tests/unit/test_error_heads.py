@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tenuto.cli.experiment_story import Story
 from tenuto.cli.follow import _line
 from tenuto.cli.output import HEAD_CHARACTERS_MAX, cut
-from tenuto.cli.story import Story
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX
 from tenuto.workers.errors import describe
 

@@ -15,10 +15,10 @@ from tenuto.workers.connection.directives import Directive
 from tenuto.workers.harness.frameworks import lost_others
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
 from tenuto.workers.launch.gang import GangBox
+from tenuto.workers.launch.gang_errors import first_failure
+from tenuto.workers.launch.hung_ranks import HUNG_LOOKS, Ages, Watch
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, Progress, ProgressFile, ProgressWriter
-from tenuto.workers.launch.watching import HUNG_LOOKS, Ages, Watch
-from tenuto.workers.launch.words import first_failure
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tenuto.workers.pytorch.distributed.shards import Shard
 

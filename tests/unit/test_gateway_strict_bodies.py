@@ -13,7 +13,7 @@ from tenuto.schemas.events.request import SlotsNamed
 from tenuto.services.gateway.experiments.bodies import ChangeBody
 from tenuto.services.gateway.http import errors
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.mlflow import bodies
 from tenuto.services.gateway.subjects import SUBJECTS
 

@@ -21,7 +21,7 @@ from tenuto.services.launcher.adapters.provisioners.gcp.settings import (
     connection_of,
     instance_of,
 )
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tests.support.import_graph import ROOT
 
 NODE_IDS = st.from_regex(NAME_PATTERN, fullmatch=True).map(lambda name: f"{name}-7")

@@ -66,3 +66,12 @@ def test_every_guide_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     missing = [path.name for path in sorted(ROOT.glob("docs/*.md")) if path.name != "README.md" and f"({path.name})" not in index]
     assert not missing
+
+
+def test_the_glossary_has_the_words_of_the_code() -> None:
+    """Nouns that contributing/words.md names, and each of them once."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text().partition("## Words with several meanings")[0]
+    nouns = re.findall(r"^\| ([a-z -]+?)(?: \([a-z ]+\))? \| [A-Z]", glossary, re.MULTILINE)
+    listed = re.findall(r"gives it: ([a-z, ]+)\.", (ROOT / "contributing" / "words.md").read_text())
+    assert len(nouns) == len(set(nouns)) >= 40
+    assert set(listed[0].split(", ")) <= set(nouns)

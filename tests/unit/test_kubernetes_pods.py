@@ -16,7 +16,7 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
     connection_of,
     pod_of,
 )
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tests.support.kubernetes_rules import problems
 
 ROOT = Path(__file__).parents[2]

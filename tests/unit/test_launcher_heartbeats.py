@@ -13,8 +13,8 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.services.launcher.handlers import Listener
+from tenuto.services.launcher.handlers.agent_rate_limits import CHANGES_MAX, Paces
 from tenuto.services.launcher.handlers.leases import Leases
-from tenuto.services.launcher.handlers.paces import CHANGES_MAX, Paces
 from tenuto.services.launcher.state import initial
 
 HEARTBEAT = Heartbeat(agent_id="a", spool_id="s", pool="default", host="h", version="1", slots=(), allocations=())

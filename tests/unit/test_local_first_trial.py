@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.simulation.curves import PowerLaw
-from tenuto.services.searcher.simulation.first import NoFirstTrial, first_trial
+from tenuto.services.searcher.simulation.first_trial import NoFirstTrial, first_trial
 from tenuto.services.searcher.simulation.run import Simulation, Surroundings
 
 SPACE = {

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tenuto.kernel.draft import Poisoned
+from tenuto.kernel.commit_draft import Poisoned
 from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable
 from tenuto.kernel.loop import FeedBroken, ServiceLoop
 from tenuto.kernel.recovery import recover

@@ -8,8 +8,15 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tenuto.workers.agent import sending
-from tenuto.workers.agent.sending import DELAY_TARGET_SECONDS, WAY_REPORTS, WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, WINDOW_SLOW
+from tenuto.workers.agent import lane_decisions
+from tenuto.workers.agent.lane_decisions import (
+    DELAY_TARGET_SECONDS,
+    WAY_REPORTS,
+    WINDOW_FIRST,
+    WINDOW_MAX,
+    WINDOW_MIN,
+    WINDOW_SLOW,
+)
 from tests.support.report_road import BATCH_MAX, Faults, Road
 
 SECONDS_MAX = 100_000.0
@@ -116,15 +123,15 @@ def test_a_stream_that_loses_every_third_message_costs_a_constant_factor(seed: i
 def test_so_much_is_on_the_road_as_is_committed_in_a_tenth_of_a_second(per_second: float, way_seconds: float) -> None:
     """A trial has always something to send: what another trial reports waits behind no more than that. A receiver that is fast
     enough is kept busy all the same, however long the way to it takes."""
-    state, now = sending.begin(1, 0, 0.0), 0.0
+    state, now = lane_decisions.begin(1, 0, 0.0), 0.0
     windows: list[int] = []
     # Where the way takes much longer than the target, one commit brings a window that is too large only some percent nearer.
     while now < 40.0 or len(windows) < 120:
-        state, step = sending.next_step(state, 10**9, now, 10**6)
+        state, step = lane_decisions.next_step(state, 10**9, now, 10**6)
         assert step.do == "publish"
-        state = sending.published(state, state.sent + step.limit, True, now)
+        state = lane_decisions.published(state, state.sent + step.limit, True, now)
         now += way_seconds + state.out / per_second
-        state = sending.told(state, state.sent, False, state.round, now)
+        state = lane_decisions.told(state, state.sent, False, state.round, now)
         windows.append(state.window)
     fits, largest = per_second * DELAY_TARGET_SECONDS, max(windows[-20:])
     assert largest <= max(WINDOW_SLOW, 1.05 * fits + WAY_REPORTS + 2)
@@ -133,10 +140,10 @@ def test_so_much_is_on_the_road_as_is_committed_in_a_tenth_of_a_second(per_secon
 
 def test_a_way_that_takes_longer_of_a_sudden_keeps_the_road_full() -> None:
     """As on a machine that became busy: a window for the short way would be committed WINDOW_SLOW reports at a time."""
-    state, now = sending.begin(1, 0, 0.0), 0.0
+    state, now = lane_decisions.begin(1, 0, 0.0), 0.0
     while now < 60.0:
-        state, step = sending.next_step(state, 10**9, now, 10**6)
-        state = sending.published(state, state.sent + step.limit, True, now)
+        state, step = lane_decisions.next_step(state, 10**9, now, 10**6)
+        state = lane_decisions.published(state, state.sent + step.limit, True, now)
         now += (0.01 if now < 20.0 else 1.0) + state.out / 4_000
-        state = sending.told(state, state.sent, False, state.round, now)
+        state = lane_decisions.told(state, state.sent, False, state.round, now)
     assert state.window >= 360

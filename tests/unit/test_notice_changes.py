@@ -18,8 +18,8 @@ from tenuto.schemas.webhooks import (
     WaitTrigger,
 )
 from tenuto.services.gateway.notices.commands import ChangeWebhook, TryWebhook
-from tenuto.services.gateway.notices.decide.following import follow_own
-from tenuto.services.gateway.notices.policies.not_sent import why_not
+from tenuto.services.gateway.notices.decide.triggered_notices import follow_own
+from tenuto.services.gateway.notices.policies.missing_notices import why_not
 from tests.support.notice_world import (
     FAILED,
     LOST,

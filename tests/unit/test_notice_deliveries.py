@@ -86,7 +86,7 @@ def test_what_is_noted_of_a_webhook_that_is_gone_is_dropped() -> None:
 
 
 def test_more_than_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.notices.decide.following.WAITING_MAX", 2)
+    monkeypatch.setattr("tenuto.services.gateway.notices.decide.triggered_notices.WAITING_MAX", 2)
     monkeypatch.setattr("tenuto.services.gateway.notices.evolve.PARKED_MAX", 3)
     world = World(AgentLostTrigger())
     for _ in range(8):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tenuto.kernel.settings import Settings
+from tenuto.schemas.agent_limits import AGENT_SLOTS_MAX, LABELS_MAX, unacceptable
 from tenuto.schemas.events.agent import Offer, Slot
-from tenuto.schemas.offers import AGENT_SLOTS_MAX, LABELS_MAX, unacceptable
-from tenuto.services.launcher.handlers.paces import CHANGES_MAX, KNOWN_MAX, Paces
+from tenuto.services.launcher.handlers.agent_rate_limits import CHANGES_MAX, KNOWN_MAX, Paces
 from tenuto.workers.agent.checked_settings import AgentError, check_numbers, check_offer
 
 

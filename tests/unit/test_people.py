@@ -13,7 +13,7 @@ from tenuto.kernel.core import Refused
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.events.access import RoleCreated, RoleGranted, WorkspaceCreated
 from tenuto.schemas.events.request import NewUser, UserRemoved
-from tenuto.services.gateway.people.adapters.provider import Provider
+from tenuto.services.gateway.people.adapters.identity_provider import Provider
 from tenuto.services.gateway.people.adapters.sso_visits import CODE_SECONDS, FLOW_SECONDS, Sso, challenge_of, from_settings
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, LinkUser, SetPassword, SignInAtProvider
 from tenuto.services.gateway.people.policies.identity import Identity, NoIdentity, identity

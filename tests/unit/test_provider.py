@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import OKPKey
 
-from tenuto.services.gateway.people.adapters.provider import AWAY, Provider, SsoAway
+from tenuto.services.gateway.people.adapters.identity_provider import AWAY, Provider, SsoAway
 
 ISSUER = "https://id.example.org"
 KEY = OKPKey.generate_key("Ed25519").as_dict(private=False) | {"kid": "1"}

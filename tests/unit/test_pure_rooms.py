@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PURE_FILES = {"state.py", "commands.py", "decide.py", "evolve.py", "core.py"}
 PURE_FOLDERS = {"state", "decide", "evolve", "methods", "policies", "rights"}
-PURE_PROTOCOL = ("workers/agent/sending.py", "workers/agent/fair_turns.py", "src/tenuto/kernel/reception.py")
+PURE_PROTOCOL = ("workers/agent/lane_decisions.py", "workers/agent/fair_turns.py", "src/tenuto/kernel/reception.py")
 """Both sides of the road of reports."""
 IMPORTS_ALLOWED = {
     "__future__", "ast", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum", "fractions", "functools",

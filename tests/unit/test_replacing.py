@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pytest
 
-from tenuto.schemas.replacing import replaced
+from tenuto.schemas.fast_replace import replaced
 from tenuto.services.tracker.state import Experiment, State, Trial
 
 EXPERIMENT = Experiment(1, "default", "loss", smaller_is_better=True, checkpoint_policy="all", max_restarts=5)

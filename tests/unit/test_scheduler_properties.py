@@ -27,7 +27,7 @@ from tenuto.schemas.events.request import (
     SlotsOpened,
 )
 from tenuto.schemas.events.trial import CheckpointSaved
-from tenuto.schemas.replacing import replaced
+from tenuto.schemas.fast_replace import replaced
 from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.policies.feasibility import reach_of

@@ -13,7 +13,7 @@ from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import NewUser, TokenCreated, TokenRevoked, UserCreated, UserRemoved
 from tenuto.services.gateway.http.cookies import check_origin, credentials, give, take_away
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.throttle import ADDRESS_FREE, FORGET_SECONDS, USER_FREE, WAIT_SECONDS_MAX, Throttle
+from tenuto.services.gateway.http.guess_limits import ADDRESS_FREE, FORGET_SECONDS, USER_FREE, WAIT_SECONDS_MAX, Throttle
 from tenuto.services.gateway.people.adapters.passwords import LENGTH_MAX, weakness
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, SetPassword, SignIn
 from tenuto.services.gateway.rights.state import SESSIONS_PER_USER_MAX

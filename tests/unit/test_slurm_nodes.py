@@ -12,9 +12,9 @@ import uvloop
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tenuto.services.launcher.adapters.provisioners.slurm import commands, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, seconds_of, settings_of
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 
 
 def read(**settings: str) -> JobSettings:

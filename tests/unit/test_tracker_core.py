@@ -15,7 +15,7 @@ from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.policies.giving_up import DEATHS_MAX, FRUITLESS_MAX
+from tenuto.services.tracker.policies.restart_limits import DEATHS_MAX, FRUITLESS_MAX
 from tests.support.said import said
 from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, training_ended, types, validation
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.services.launcher.adapters.provisioners.ssh import host
 from tests.support.deep_trees import dig
 

@@ -18,7 +18,7 @@ from tenuto.schemas.events.search import TrialExtended
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import allocation_id
 from tenuto.services.launcher.state.restarts import RESTART_PAUSE_SECONDS_MAX
-from tenuto.services.tracker.policies.giving_up import FRUITLESS_MAX
+from tenuto.services.tracker.policies.restart_limits import FRUITLESS_MAX
 from tests.support import launcher_driver, tracker_driver
 from tests.support.launcher_driver import PAUSED, WHY, preempted
 from tests.support.tracker_driver import checkpoint

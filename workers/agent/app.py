@@ -28,9 +28,9 @@ from tenuto.kernel.storage.definitions import DEFINITIONS
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
+from tenuto.schemas.agent_limits import WORD_CHARACTERS_MAX
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import IMAGES, Leaving, Slot
-from tenuto.schemas.offers import WORD_CHARACTERS_MAX
 from tenuto.schemas.text import visible
 from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
 from tenuto.workers.agent.change_signal import obey_cancellation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from tenuto.kernel.settings import Settings
+from tenuto.schemas.agent_limits import AGENT_SLOTS_MAX, unacceptable
 from tenuto.schemas.events.agent import Offer, Slot
-from tenuto.schemas.offers import AGENT_SLOTS_MAX, unacceptable
 
 BYTES_MAX, PROCESSORS_MAX = 1 << 50, 100_000
 """Most memory and most processors of a limit: more than any machine has, and numbers that every kernel and daemon can read."""

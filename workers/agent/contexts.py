@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import PASSING
 from tenuto.kernel.archives import extract_all
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.workers.agent.archives import Archives, ContextUnavailable
 
 CONTEXTS_KEPT_MAX = 50

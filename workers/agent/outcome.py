@@ -11,7 +11,7 @@ from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 from tenuto.workers.agent.runtimes.runtime import Exit
 from tenuto.workers.agent.secret_masks import Mask
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, LEFT_IN_ORDER, Ending
-from tenuto.workers.launch.words import ended_by_itself, how_it_ended
+from tenuto.workers.launch.gang_errors import ended_by_itself, how_it_ended
 
 OUTCOMES: dict[Cause, WorkersOutcome] = {
     "invalid_hyperparameters": "failed",

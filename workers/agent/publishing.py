@@ -1,6 +1,6 @@
 """Carries the spool to the receivers: publishes each lane in order, and drops a report when its commit is confirmed.
 
-`sending.py` decides what is sent and when; this module does it.
+`lane_decisions.py` decides what is sent and when; this module does it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tenuto.schemas.reports import (
     Committed,
 )
 from tenuto.schemas.subjects import Lane
-from tenuto.workers.agent import sending
+from tenuto.workers.agent import lane_decisions
 from tenuto.workers.agent.change_signal import Changed, obey_cancellation
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.spool import Spool, SpoolReport
@@ -64,7 +64,7 @@ class LanePublisher:
         self._lane, self._agent_id, self._bus, self._spool, self._disk = lane, agent_id, bus, spool, disk
         self._spooled, self._committed, self._new_spool_id = spooled, committed, new_spool_id
         self._js: JetStreamContext = bus.jetstream(timeout=PUBLISH_SECONDS_MAX)
-        self._state = sending.begin(first_round or time.time_ns() // 1_000_000, 0, time.monotonic())
+        self._state = lane_decisions.begin(first_round or time.time_ns() // 1_000_000, 0, time.monotonic())
         self._spool_id = spool.id
         self._stream_last = 0
         """Highest stream sequence of a report. A sequence not beyond it shows that the stream was made anew."""
@@ -79,7 +79,7 @@ class LanePublisher:
         try:
             # After the subscription, so that no commit message falls between the two.
             committed = await self._disk(self._spool.committed, self._lane)
-            self._state = sending.begin(self._state.round, committed, time.monotonic())
+            self._state = lane_decisions.begin(self._state.round, committed, time.monotonic())
             await self._ask()
             while True:
                 obey_cancellation()
@@ -95,7 +95,7 @@ class LanePublisher:
         spooled, committed = self._spooled.next(), self._committed.next()
         self._spool.set_room(self._lane, self._state.room_until)
         last = self._spool.last(self._lane) + self._spool.queued(self._lane)
-        self._state, step = sending.next_step(self._state, last, time.monotonic(), PUBLISH_REPORTS_MAX)
+        self._state, step = lane_decisions.next_step(self._state, last, time.monotonic(), PUBLISH_REPORTS_MAX)
         match step.do:
             case "ask":
                 await self._ask()
@@ -113,7 +113,7 @@ class LanePublisher:
         reconnects = self._bus.stats["reconnects"]
         if reconnects != self._reconnects:
             self._reconnects = reconnects
-            self._state = sending.reconnected(self._state, time.monotonic())
+            self._state = lane_decisions.reconnected(self._state, time.monotonic())
 
     async def _publish_some(self, limit: int) -> None:
         # Another task may begin the spool again, or a new round may begin, at each await: numbers are only good with the spool's
@@ -139,7 +139,7 @@ class LanePublisher:
         through = reports[taken - 1].sequence if taken else before.sent
         # A new round begins at the first report that is not committed, so the progress of an old one says nothing about it.
         if self._state.round == before.round:
-            self._state = sending.published(self._state, through, taken == len(reports), time.monotonic())
+            self._state = lane_decisions.published(self._state, through, taken == len(reports), time.monotonic())
         self._note_stream([answer for answer in answers[:taken] if isinstance(answer, int)])
 
     def _take(self, after: int, limit: int) -> list[SpoolReport]:
@@ -181,7 +181,7 @@ class LanePublisher:
         if new and min(new) <= self._stream_last:
             logger.warning("lane %s: the bus has lost its store; asking what is committed", self._lane)
             self._stream_last = 0
-            self._state = sending.reconnected(self._state, time.monotonic())
+            self._state = lane_decisions.reconnected(self._state, time.monotonic())
         self._stream_last = max([self._stream_last, *new])
 
     async def _on_committed(self, message: Msg) -> None:
@@ -207,7 +207,7 @@ class LanePublisher:
             if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
                 return False  # the spool began again meanwhile: the number now means another report
         before = self._state
-        self._state = sending.told(before, word.sequence, word.resend, word.round, time.monotonic())
+        self._state = lane_decisions.told(before, word.sequence, word.resend, word.round, time.monotonic())
         if news or self._state is not before:
             self._committed.notify()
         return True
@@ -217,7 +217,7 @@ class LanePublisher:
         # Read before the question: an answer older than commits heard meanwhile does not mean that the receiver forgot them.
         spool_id, before = self._spool.id, self._state
         known = await self._disk(self._spool.committed, self._lane)
-        self._state = sending.asked(self._state, time.monotonic())
+        self._state = lane_decisions.asked(self._state, time.monotonic())
         headers = {HEADER_SPOOL: spool_id} | ({HEADER_CLEAR: "1"} if before.clear else {})
         if before.clear:
             logger.warning("lane %s: the stream holds far more messages than can be needed; they are cleared", self._lane)
@@ -239,7 +239,7 @@ class LanePublisher:
             await self._begin_again()
             return
         if await self._hear(word):
-            self._state = sending.answered(self._state, before, word.sequence, word.stored, time.monotonic())
+            self._state = lane_decisions.answered(self._state, before, word.sequence, word.stored, time.monotonic())
 
     async def _begin_again(self) -> None:
         await self._disk(self._spool.begin_again, self._new_spool_id())
@@ -249,7 +249,7 @@ class LanePublisher:
 
     def _follow_spool(self) -> None:
         self._spool_id = self._spool.id
-        self._state = sending.begin(self._state.round + 1, 0, time.monotonic())
+        self._state = lane_decisions.begin(self._state.round + 1, 0, time.monotonic())
 
 
 async def _first_of(*events: asyncio.Event, timeout_seconds: float | None) -> None:

@@ -22,7 +22,7 @@ from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, Assignment, Sour
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import DamageReport
 from tenuto.workers.checkpoints.files import CheckpointDamaged
-from tenuto.workers.checkpoints.place import Place, Say
+from tenuto.workers.checkpoints.location import Place, Say
 from tenuto.workers.errors import UserError
 from tenuto.workers.launch.gang import Gang
 

@@ -21,8 +21,8 @@ from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import REPORT_BYTES_MAX, CheckpointReport
 from tenuto.workers.checkpoints.exactness import breaks_in
-from tenuto.workers.checkpoints.full import storage_error
-from tenuto.workers.checkpoints.place import Place, Say
+from tenuto.workers.checkpoints.location import Place, Say
+from tenuto.workers.checkpoints.write_failures import storage_error
 from tenuto.workers.errors import WillRepeat
 
 Fill = Callable[[Path], None]

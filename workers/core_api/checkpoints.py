@@ -19,9 +19,9 @@ from tenuto.schemas.reports import BREAK_CHARACTERS_MAX, BREAKS_MAX, CheckpointR
 from tenuto.workers.checkpoints import restoring
 from tenuto.workers.checkpoints.exactness import add_breaks, breaks_in
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
-from tenuto.workers.checkpoints.full import storage_error
-from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import Restored
+from tenuto.workers.checkpoints.write_failures import storage_error
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.core_api.links import link_tree
 from tenuto.workers.core_api.session import Session, say

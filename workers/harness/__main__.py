@@ -13,7 +13,7 @@ if __name__ == "__main__":
     # An agent started by nohup, or in the background of a script, ignores these signals, and workers would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from tenuto.workers.launch.privacy import become_private
+    from tenuto.workers.launch.memory_protection import become_private
 
     become_private()
     from tenuto.workers.harness.main import main

@@ -23,7 +23,7 @@ from tenuto.schemas.reports import (
     ValidationReport,
 )
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
-from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.connection.directives import AgentGone, DirectiveBox

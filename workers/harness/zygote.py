@@ -31,13 +31,13 @@ from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
 from tenuto.kernel import plugins
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
 from tenuto.workers.harness import frameworks
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.orphans import adopt, end_all
 from tenuto.workers.harness.rehearsal import rehearse
-from tenuto.workers.launch.privacy import become_private
+from tenuto.workers.launch.memory_protection import become_private
 from tenuto.workers.launch.token import hand_down_token
 from tenuto.workers.record.environment import remember_packages
 
@@ -285,7 +285,7 @@ def _write_mark(mark: str) -> None:
     stat = Path("/proc/self/stat").read_text()
     fields = stat[stat.rindex(")") + 2 :].split()
     start, end = (int(fields[index]) for index in (_FIELD_ENVIRONMENT_START, _FIELD_ENVIRONMENT_START + 1))
-    # Read from memory: a private process (launch/privacy.py) may not even open its own /proc/self/environ.
+    # Read from memory: a private process (launch/memory_protection.py) may not even open its own /proc/self/environ.
     offset = (b"\0" + ctypes.string_at(start, end - start)).index(b"\0" + name) + len(name)
     if len(value) > MARK_BYTES:
         raise ValueError(f"the mark {mark!r} is longer than {MARK_BYTES} bytes")

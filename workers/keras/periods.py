@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tenuto.workers.harness import accumulated
+from tenuto.workers.harness import accumulated_gradients
 from tenuto.workers.keras.checkpoint import optimizers_of
 
 _SETTING = "gradient_accumulation_steps"
@@ -17,18 +17,20 @@ def doubts(model: Any, callbacks: Sequence[Any], full_batches: int, epoch_batche
     """Sentences for the user. `full_batches`: full length of a trial. `epoch_batches`: None if not known. Raises WillRepeat if an
     optimizer would never step."""
     for gathered in sorted({_gathered(item) for item in optimizers_of(model)}):
-        if (sentence := accumulated.doubt(_SETTING, gathered, full_batches)) is not None:
+        if (sentence := accumulated_gradients.doubt(_SETTING, gathered, full_batches)) is not None:
             yield sentence
     if epoch_batches is not None and full_batches < epoch_batches:
         for item in callbacks:
             if _waits_for_epochs(item):
-                yield accumulated.epoch_that_never_ends(f"{type(item).__name__}.on_epoch_end", full_batches, epoch_batches)
+                yield accumulated_gradients.epoch_that_never_ends(
+                    f"{type(item).__name__}.on_epoch_end", full_batches, epoch_batches
+                )
 
 
 def untrained(model: Any, trained: int) -> str | None:
     """Sentence about a validation after `trained` batches, if no optimizer has stepped yet."""
     least = min((_gathered(item) for item in optimizers_of(model)), default=1)
-    return accumulated.untrained(_SETTING, least, trained)
+    return accumulated_gradients.untrained(_SETTING, least, trained)
 
 
 def _gathered(optimizer: Any) -> int:

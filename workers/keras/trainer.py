@@ -17,7 +17,7 @@ from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.keras import building, data, periods, randomness, users
+from tenuto.workers.keras import building, data, periods, randomness, user_attributes
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras.backends import open_backend
 from tenuto.workers.keras.batches import Batches, Place
@@ -81,8 +81,10 @@ class KerasTrainer(Trainer):
         self._built = self._began = self._ended = False
         self._place = Place()
         known = [self._training.data, self._validation]
-        self._attributes = users.attributes_of(self.trial, self._callbacks, self.model, known, self._training.own_generators)
-        self._structure: users.Structure | None = None
+        self._attributes = user_attributes.attributes_of(
+            self.trial, self._callbacks, self.model, known, self._training.own_generators
+        )
+        self._structure: user_attributes.Structure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
 
@@ -174,7 +176,7 @@ class KerasTrainer(Trainer):
                 building.build_variables(self.model, batch)
             self._backend.make_functions(self.model)
             self._backend.diversify(self.model)
-            self._structure = users.Structure(self.model)
+            self._structure = user_attributes.Structure(self.model)
             self._attributes.widen()
             self._built = True
 
@@ -219,7 +221,7 @@ class KerasTrainer(Trainer):
         kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
         seed = derive_seed(self._seed, "validation")
-        with randomness.isolated_randomness(seed), users.own_generators_aside(self.model):
+        with randomness.isolated_randomness(seed), user_attributes.own_generators_aside(self.model):
             result = evaluate(self.trial, self.model, self._backend, self._validation, self._list, self.context.batch_size)
         with self._backend.scope():
             for kind, variables in kept.items():
@@ -257,9 +259,9 @@ class KerasTrainer(Trainer):
             "random": randomness.random_state(),
             "given": self._given,
             "built": built_over(self.model),
-            **(own := users.state_of(self.trial, self._callbacks, self._attributes)),
+            **(own := user_attributes.state_of(self.trial, self._callbacks, self._attributes)),
         }
-        users.note_unsaved(self.trial, self._attributes, self._structure, self._backend)
+        user_attributes.note_unsaved(self.trial, self._attributes, self._structure, self._backend)
         self._backend.share_statistics(self.model)
         if self._replicas is None:
             return Captured(self.model, values, self._place, self._backend.record()).write
@@ -288,7 +290,7 @@ class KerasTrainer(Trainer):
         self._held = self._backend.to_batch(self._training.next_batch())
         self._build(self._held)
         self._rebuild(values)
-        with users.as_made(self._attributes):
+        with user_attributes.as_made(self._attributes):
             self._backend.retrace(self.model, values["signatures"])
         self._began = False
         self._begin()
@@ -307,7 +309,7 @@ class KerasTrainer(Trainer):
             callback_state.restore(callback, state)
         self._backend.resume(loaded.exactness)
         with self._backend.scope():
-            users.restore(self.trial, self._attributes, saved_users, self._backend)
+            user_attributes.restore(self.trial, self._attributes, saved_users, self._backend)
         if own is not None or self.context.rank == 0:
             randomness.restore_random_state((own or values)["random"])
         else:

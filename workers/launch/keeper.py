@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tenuto.workers.launch.lag import ObserverClock
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
+from tenuto.workers.launch.process_clock import ObserverClock
 
 BEAT_SECONDS = 1.0
 LOOP_SECONDS = 0.25

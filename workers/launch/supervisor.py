@@ -23,16 +23,16 @@ from typing import Any, NoReturn
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE
 from tenuto.workers.endings import ENDINGS, LEFT_IN_ORDER, Ending
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
+from tenuto.workers.launch.gang_errors import first_failure, say
+from tenuto.workers.launch.hung_ranks import Ages, Watch
 from tenuto.workers.launch.interfaces import named, on_interface
 from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.links import Links, dial, greet
+from tenuto.workers.launch.memory_protection import become_private
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
-from tenuto.workers.launch.privacy import become_private
 from tenuto.workers.launch.progress import ProgressFile
 from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
 from tenuto.workers.launch.token import TOKEN_VARIABLE, take_token
-from tenuto.workers.launch.watching import Ages, Watch
-from tenuto.workers.launch.words import first_failure, say
 
 FOLLOW_SECONDS = 1.0
 """Wait before a rank that lost the others counts as the first failure: the end of the true first one is seen within

@@ -12,13 +12,13 @@ from torch import nn
 
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.errors import UserError, WillRepeat
-from tenuto.workers.pytorch import groups, options, pruning, seeds, snapshots, state, users
+from tenuto.workers.pytorch import groups, options, pruning, seeds, snapshots, state, user_attributes
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed import fsdp
-from tenuto.workers.pytorch.distributed.collected import Collected as Collected
-from tenuto.workers.pytorch.distributed.collected import collect as collect_ranks
-from tenuto.workers.pytorch.distributed.collected import mean_of_ranks, of_rank
+from tenuto.workers.pytorch.distributed.rank_states import Collected as Collected
+from tenuto.workers.pytorch.distributed.rank_states import collect as collect_ranks
+from tenuto.workers.pytorch.distributed.rank_states import mean_of_ranks, of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
@@ -122,7 +122,7 @@ def capture(
         saved["ranks"] = collected.ranks
     if copier is not None:
         copier.finish()
-    users.note_unsaved(context, parts.trial, parts.attributes, parts.structure, parts.exactness)
+    user_attributes.note_unsaved(context, parts.trial, parts.attributes, parts.structure, parts.exactness)
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
@@ -178,7 +178,7 @@ def restore(
     context._batches = int(saved["batches"])
     context._scaling.restore(saved.get("learning_rate"), context._batches, context._epoch_batches)
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
-    users.restore(parts.trial, parts.callbacks, parts.attributes, own.get("users", saved), parts.exactness, begun)
+    user_attributes.restore(parts.trial, parts.callbacks, parts.attributes, own.get("users", saved), parts.exactness, begun)
     if own["random"] is not None:
         seeds.restore_random_state(own["random"])
     else:

@@ -24,10 +24,10 @@ from tenuto.workers.pytorch.counting import Counted
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.orders import Orders, check_length
 from tenuto.workers.pytorch.own_iteration import UsersPass, WorkerInit, fed, has_own_iteration
-from tenuto.workers.pytorch.positioned import BatchKey, PositionedDataset
+from tenuto.workers.pytorch.own_iteration_batches import UsersPasses
+from tenuto.workers.pytorch.seeded_batches import BatchKey, PositionedDataset
 from tenuto.workers.pytorch.seeds import derive_seed
 from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
-from tenuto.workers.pytorch.users_passes import UsersPasses
 
 Steps = Callable[[int], int] | None
 """Function from a position to the batches of the step that begins there."""

@@ -14,7 +14,7 @@ from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness import signatures
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, periods, seeds, users
+from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, periods, seeds, user_attributes
 from tenuto.workers.pytorch.batch_words import words
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
@@ -105,7 +105,7 @@ class PyTorchTrainer(Trainer):
             self._metrics,
             self._exactness,
             given,
-            users.attributes_of(self.context, self.trial, self._callbacks),
+            user_attributes.attributes_of(self.context, self.trial, self._callbacks),
             Structure(self.context._models),
             info.hyperparameters,
         )

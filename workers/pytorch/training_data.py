@@ -9,12 +9,12 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from tenuto.workers.pytorch import data
+from tenuto.workers.pytorch.batch_marks import ANOTHER_BATCH, Seen
 from tenuto.workers.pytorch.distributed.shards import Shard
 from tenuto.workers.pytorch.orders import Orders
 from tenuto.workers.pytorch.own_iteration import has_own_iteration
-from tenuto.workers.pytorch.seen import ANOTHER_BATCH, Seen
+from tenuto.workers.pytorch.own_iteration_batches import UsersPasses
 from tenuto.workers.pytorch.streams import StreamBatches, is_stateful
-from tenuto.workers.pytorch.users_passes import UsersPasses
 
 COPIES_HAVE_STATE = (
     "the training data set has a state_dict, but loader workers read it, each a copy, ahead of the training; set num_workers=0, "

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from tenuto.workers.user_state import generators, kinds, values
-from tenuto.workers.user_state.begun import Begun, Names
 from tenuto.workers.user_state.graph import DEPTH_MAX, OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
 from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
+from tenuto.workers.user_state.object_names import Begun, Names
 from tenuto.workers.user_state.restoring import ask, restored
 
 SMALL_BYTES_MAX = 1 << 20

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenuto.workers.user_state import kinds
-from tenuto.workers.user_state.begun import Begun, Names
 from tenuto.workers.user_state.decoding import HOLE, Decoder
 from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
 from tenuto.workers.user_state.kinds import KIND
+from tenuto.workers.user_state.object_names import Begun, Names
 
 _MISFITS = (AttributeError, TypeError, LookupError, ValueError)
 _GONE = object()

@@ -17,7 +17,7 @@ import psutil
 
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, number, path, read
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting, number, path, read
 
 KNOWN = {"directory": path, "processes_max": number(1, 100), "python": path, "shared_directory": path}
 EXAMPLE = {"directory": "directory=/srv/tenuto-nodes"}

@@ -1,7 +1,7 @@
 /** What the pages of the cluster and the queue ask for. */
 
 import { queryOptions, useQueryClient } from '@tanstack/react-query'
-import type { LogEvent } from '../lib/live'
+import type { LogEvent } from '../lib/outdatedQueries'
 import { QUEUE_TYPES } from '../lib/queue'
 import { SLOT_TYPES } from '../lib/slots'
 import { answered, api, onward } from './client'

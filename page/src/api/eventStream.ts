@@ -1,8 +1,8 @@
 /** The stream of the log. It comes back by itself after a break, and after a refusal is opened again, from the last position that it
  * told. Used by the worker of all tabs, or by the page itself. */
 
-import { FOLLOWED } from '../lib/live'
-import { reopenPauseMs } from '../lib/reopening'
+import { FOLLOWED } from '../lib/outdatedQueries'
+import { reopenPauseMs } from '../lib/reconnecting'
 import type { Heard, Say, Standing, Stream } from '../lib/streamHub'
 
 const CLOSED = 2

@@ -3,7 +3,7 @@
 import type { QueryClient } from '@tanstack/react-query'
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useRef, useSyncExternalStore } from 'react'
-import { AT_REST, isBehind, type Key, outdated, REFRESH_MS, refreshed, settled } from '../lib/live'
+import { AT_REST, isBehind, type Key, outdated, REFRESH_MS, refreshed, settled } from '../lib/outdatedQueries'
 import { type Heard, missed, type Said, type Standing } from '../lib/streamHub'
 import { Refused } from './client'
 import { askWho } from './session'

@@ -2,7 +2,7 @@ import { Box } from '@mantine/core'
 import { type MouseEvent, useCallback, useState } from 'react'
 import { type Axis, ticksOf } from '../lib/axes'
 import { scaleColor } from '../lib/colors'
-import { type Dot, heat } from '../lib/heat'
+import { type Dot, heat } from '../lib/heatmap'
 import { useDark } from '../parts/useDark'
 import { useCanvas } from './useCanvas'
 

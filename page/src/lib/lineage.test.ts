@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { line, lineageOf, placed } from './lineage'
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 
 const event = (position: number, type: string, data: Record<string, unknown>, sentence?: string): LogEvent => ({
   position,

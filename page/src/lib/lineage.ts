@@ -1,9 +1,9 @@
 /** The lineage of population-based training, from the log alone: which trial copied whom, when, and what it changed. */
 
 import { exactText } from './exactJson'
-import { flat } from './flat'
-import type { LogEvent } from './live'
+import { flat } from './flatNames'
 import { drawable } from './numbers'
+import type { LogEvent } from './outdatedQueries'
 
 /** Events that the lineage is made of. */
 export const LINEAGE_TYPES = ['TrialRequested', 'TrialStopped']

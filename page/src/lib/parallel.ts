@@ -1,7 +1,7 @@
 /** Parallel coordinates: each trial is a line over axes, and brushes on axes choose among them. */
 
 import { type Axis, axisOf, placeOn } from './axes'
-import { flat } from './flat'
+import { flat } from './flatNames'
 import { drawable } from './numbers'
 
 export interface Measured {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 import { promotions, rungsOf } from './rungs'
 
 const decided = (position: number, type: string, trial_id: string, numbers: object, outcome?: string): LogEvent => ({

@@ -1,7 +1,7 @@
 /** The rungs of a search, from the reasons of its recorded decisions: who was compared where, with which value, and what became of it. */
 
-import type { LogEvent } from './live'
 import { drawable } from './numbers'
+import type { LogEvent } from './outdatedQueries'
 
 export type Fate = 'waits' | 'goes on' | 'stopped' | 'completed'
 

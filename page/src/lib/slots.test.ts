@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 import { moved, SLOT_TYPES, slotsPicture, startOf, useOf, withHeld, zoomed } from './slots'
 
 let position = 0

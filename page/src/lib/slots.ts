@@ -1,6 +1,6 @@
 /** Which experiment used which slot when, from the log alone: what `tenuto job picture` draws. */
 
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 
 /** Events that the picture is made of. */
 export const SLOT_TYPES = [

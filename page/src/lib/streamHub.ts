@@ -1,6 +1,6 @@
 /** One stream of the log for many listeners: the tabs of one user. It is open while somebody listens. */
 
-import type { LogEvent } from './live'
+import type { LogEvent } from './outdatedQueries'
 
 export type Heard = Pick<LogEvent, 'type' | 'correlation_id' | 'position'>
 

@@ -21,7 +21,7 @@ from tenuto.services.gateway.automations.door import AutomationsDoor, Door
 from tenuto.services.gateway.automations.handling import is_shown, shown
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.rights.access import allowed
 
 router = APIRouter(tags=["automations"], route_class=StrictRoute)

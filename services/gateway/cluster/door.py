@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import Depends
 
 from tenuto.services.gateway.cluster.adapters.bus_keeper import BusKeeper
-from tenuto.services.gateway.cluster.adapters.earlier import Earlier
+from tenuto.services.gateway.cluster.adapters.past_queue import Earlier
 from tenuto.services.gateway.cluster.adapters.what_ifs import WhatIfs
 from tenuto.services.gateway.cluster.queries import ClusterQueries
 from tenuto.services.gateway.cluster.state import ClusterState
 from tenuto.services.gateway.http.context import Door as BaseDoor
 from tenuto.services.gateway.http.context import door_of
-from tenuto.services.gateway.http.pace import StandingPace
-from tenuto.services.gateway.http.throttle import Throttle
+from tenuto.services.gateway.http.guess_limits import Throttle
+from tenuto.services.gateway.http.rate_limits import StandingPace
 
 
 @dataclass(kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from tenuto.services.gateway.cluster.views import AgentView, SlotView
+from tenuto.services.gateway.read_models.decision_rows import SEEN, Hidden
 from tenuto.services.gateway.read_models.places import Places
-from tenuto.services.gateway.read_models.told import SEEN, Hidden
 from tenuto.services.gateway.trials.queries.trials import SILENCE
 from tenuto.services.gateway.trials.views import SilentTrialView
 

@@ -99,7 +99,7 @@ class Door:
     owners: Owners
     token_uses: TokenUses
     requests: Counter[str] = field(default_factory=Counter)
-    """Number of requests under way by holder; see `at_once.py`."""
+    """Number of requests under way by holder; see `concurrent_requests.py`."""
 
     def with_parts(self, kind: type[D], **parts: Any) -> D:
         """The door of a subject: this one, and its own parts."""

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.secrets import SecretKeyError
 from tenuto.kernel.storage.store import StoreError
@@ -19,7 +19,7 @@ from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.http.problems import MEDIA_TYPE, STATUS, ProblemView, problem
 from tenuto.services.gateway.http.refusals import RequestRefused
-from tenuto.services.gateway.http.words import no_such
+from tenuto.services.gateway.http.shared_sentences import no_such
 
 logger = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
-from tenuto.services.gateway.http import basic
-from tenuto.services.gateway.http.at_once import AtOnce, Started, holder_of
+from tenuto.services.gateway.http import basic_authentication
+from tenuto.services.gateway.http.concurrent_requests import AtOnce, Started, holder_of
 from tenuto.services.gateway.http.context import ASKING, ASKING_TOKEN, Door, asking, asking_token
 from tenuto.services.gateway.http.cookies import credentials, is_session
 from tenuto.services.gateway.http.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
 from tenuto.services.gateway.http.long_answers import turns
-from tenuto.services.gateway.http.measuring import ROUTE
-from tenuto.services.gateway.http.pace import Pace
+from tenuto.services.gateway.http.rate_limits import Pace
+from tenuto.services.gateway.http.request_metrics import ROUTE
 from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.http.transfer import head
 from tenuto.services.gateway.read_models.common import TRIAL_ID, numbers
@@ -120,7 +120,7 @@ class Gate:
     async def _user(self, scope: Scope) -> str:
         ASKING_TOKEN.set(None)
         header, by_cookie = credentials(scope, self._gateway.settings)
-        header, named = basic.unwrapped(scope, header, self._basic_prefixes)
+        header, named = basic_authentication.unwrapped(scope, header, self._basic_prefixes)
         try:
             user = await self._gateway.user_of(header)
         except DoorError:  # the token has expired
@@ -130,7 +130,7 @@ class Gate:
             user = None
         if user is None:
             self._check_stranger(scope)
-            raise DoorError("unauthorized", basic.refusal(header, named))
+            raise DoorError("unauthorized", basic_authentication.refusal(header, named))
         if (shown := asking_token()) is not None:  # the cluster's own is the operator's, who may do everything
             self._gateway.token_uses.mark(shown.token_hash, self._gateway.clock.now_us())
             _keep_pace(self._tokens_pace, shown.token_hash, f"the token {shown.id} of {user}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tenuto.services.gateway.http.fair_queue import Turns
 from tenuto.services.gateway.http.subject import Subject
-from tenuto.services.gateway.http.turns import Turns
 
 HISTORIES_PER_USER_MAX = 4
 """Most histories of one user answered at once, until they are sent; further ones wait. Fewer than the views have connections."""

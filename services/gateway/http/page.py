@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tenuto.services.gateway.http.measuring import PAGE, ROUTE
+from tenuto.services.gateway.http.request_metrics import PAGE, ROUTE
 from tenuto.services.gateway.http.transfer import takes_gzip
 
 BUILT = Path(__file__).parents[1] / "page"

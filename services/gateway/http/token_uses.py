@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 
 WRITE_SECONDS = 60.0
 """Time between writes: one statement for all tokens that were used meanwhile; the last uses are lost if the gateway is killed."""

@@ -6,7 +6,7 @@ from tenuto.schemas.anchors import Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.services.gateway.automations.bodies import AutomationTroubleView
-from tenuto.services.gateway.http.measuring import DoorView
+from tenuto.services.gateway.http.request_metrics import DoorView
 from tenuto.services.gateway.notices.bodies import WebhookTroubleView
 from tenuto.services.gateway.trials.views import SilentTrialView
 

@@ -30,7 +30,7 @@ from tenuto.schemas.ids import name_id
 from tenuto.schemas.sentences.notices import TrialWaits
 from tenuto.services.gateway.notices.policies.recoveries import opened
 from tenuto.services.gateway.notices.policies.triggers import experiment_id_of, marked, passes, without_experiment, without_trial
-from tenuto.services.gateway.notices.policies.waits import OF_DEMANDS, demanding, marked_over, marked_told
+from tenuto.services.gateway.notices.policies.waiting_trials import OF_DEMANDS, demanding, marked_over, marked_told
 from tenuto.services.gateway.notices.state import PARKED_MAX, REFERENCES_MAX, Notice, Notices, NoticesState, Watched, Webhook
 
 ENDS = (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)

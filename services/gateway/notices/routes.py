@@ -15,7 +15,7 @@ from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor, next_page, read_cursor
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.notices.adapters.notice_history import explain
 from tenuto.services.gateway.notices.adapters.targets.opening import BadSettings, OldSecret, Sealed, new_secret, plugin_of, shown
 from tenuto.services.gateway.notices.bodies import (

@@ -12,8 +12,8 @@ from fastapi import Depends
 from tenuto.kernel.secrets import Secrets
 from tenuto.services.gateway.http.context import Door as BaseDoor
 from tenuto.services.gateway.http.context import door_of
-from tenuto.services.gateway.http.throttle import Throttle
-from tenuto.services.gateway.people.adapters.links import PageLinks
+from tenuto.services.gateway.http.guess_limits import Throttle
+from tenuto.services.gateway.people.adapters.page_links import PageLinks
 from tenuto.services.gateway.people.adapters.passwords import Passwords
 from tenuto.services.gateway.people.adapters.sso_visits import Sso
 from tenuto.services.gateway.read_models.places import Places

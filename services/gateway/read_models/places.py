@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenuto.services.gateway.read_models.told import Hidden, Telling
+from tenuto.services.gateway.read_models.decision_rows import Hidden, Telling
 
 
 class Places(Telling):

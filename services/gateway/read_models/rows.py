@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import asyncpg
 
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.schemas.base import Model
 
 ROWS_BYTES_MAX = 32 << 20

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.layers import Layer, Value
+from tenuto.services.gateway.http.fair_queue import Turns
 from tenuto.services.gateway.http.refusals import RequestRefused
-from tenuto.services.gateway.http.turns import Turns
 from tenuto.services.gateway.reader.archives import ContextRefused
 from tenuto.services.gateway.reader.changes import CodeChange
 from tenuto.services.gateway.reader.context_files import NoContext

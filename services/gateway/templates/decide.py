@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.config.layers import canonical
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.templates import TemplateRemoved, TemplateSet, WorkspaceDefaultsSet

@@ -11,8 +11,8 @@ from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.http.bodies import RightsChanged
 from tenuto.services.gateway.http.context import answer, asked, asking
 from tenuto.services.gateway.http.paths import WorkspaceName
-from tenuto.services.gateway.http.recording import record_change
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record_change
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.templates.bodies import TemplateBody, TemplateDetail, TemplateView
 from tenuto.services.gateway.templates.commands import RemoveTemplate, SetDefaults, SetTemplate
 from tenuto.services.gateway.templates.decide import no_template

@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import Secrets

@@ -19,20 +19,20 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.received import Poison, Report, demand_token, read_all
+from tenuto.kernel.received_reports import Poison, Report, demand_token, read_all
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
+from tenuto.schemas.agent_limits import unacceptable
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
-from tenuto.schemas.offers import unacceptable
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.schemas.text import storable_json, visible
 from tenuto.services.launcher.adapters.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.effects.assigning import assignments_of
+from tenuto.services.launcher.handlers.agent_rate_limits import Paces
 from tenuto.services.launcher.handlers.leases import Leases
-from tenuto.services.launcher.handlers.paces import Paces
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.state import State
 

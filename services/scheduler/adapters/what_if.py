@@ -18,7 +18,7 @@ from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.agent import Agent
 from tenuto.schemas.events.request import ClusterRequest, Request
 from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
-from tenuto.services.scheduler.adapters.child import Child, ChildEnded, ChildLate, serve
+from tenuto.services.scheduler.adapters.question_process import Child, ChildEnded, ChildLate, serve
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.simulation.what_if import NotPossible, what_if
 

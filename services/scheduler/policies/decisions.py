@@ -12,7 +12,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
-from tenuto.schemas.sentences.leaving import Preempts
+from tenuto.schemas.sentences.released_slots import Preempts
 from tenuto.schemas.sentences.waiting import Preempting, Waiting
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
 from tenuto.services.scheduler.policies.placement import for_trial

@@ -14,7 +14,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.sentences.leaving import Grows
+from tenuto.schemas.sentences.released_slots import Grows
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.rules import Rules

@@ -40,7 +40,7 @@ class OrderNumbers(TypedDict, total=False):
 
 
 class ResizedNumbers(TypedDict):
-    """Fields of `schemas.sentences.leaving.Shrinks` and `Grows`."""
+    """Fields of `schemas.sentences.released_slots.Shrinks` and `Grows`."""
 
     slots_from: int
     slots_soon: int | None

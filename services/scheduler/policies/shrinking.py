@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tenuto.schemas.sentences.leaving import Shrinks
+from tenuto.schemas.sentences.released_slots import Shrinks
 from tenuto.schemas.sentences.waiting import Preempting
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import ResizedNumbers, gang

@@ -12,7 +12,7 @@ leaves, too, but its trial goes on at once with the slots in `next`: of those it
 it, and only what it loses is being freed.
 
 Trials and allocations, of which there are many, have slots; what changes with each of them has none, and is copied faster
-(schemas/replacing.py).
+(schemas/fast_replace.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.schemas.replacing import replaced
+from tenuto.schemas.fast_replace import replaced
 from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
 from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.indexes import (

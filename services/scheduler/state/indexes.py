@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from immutables import Map
 
-from tenuto.schemas.replacing import replaced
+from tenuto.schemas.fast_replace import replaced
 from tenuto.services.scheduler.state import RETURNING, Agent, Allocation, Experiment, Groups, Pool, State, Trial
 from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.slotsets import SlotSet

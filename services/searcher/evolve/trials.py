@@ -19,7 +19,7 @@ from tenuto.services.searcher.state import (
     Trial,
     Validated,
 )
-from tenuto.services.searcher.state.asked import Asked
+from tenuto.services.searcher.state.custom_operations import Asked
 from tenuto.services.searcher.state.ranking import Rung
 
 IDS_CACHED_MAX = 4_096

@@ -21,7 +21,7 @@ from tenuto.services.searcher.methods.base import Proposal, Rules
 from tenuto.services.searcher.methods.reasons import scored
 from tenuto.services.searcher.methods.sampling import configuration, sample, started_at
 from tenuto.services.searcher.state import Experiment, Trial
-from tenuto.services.searcher.state.asked import Asked
+from tenuto.services.searcher.state.custom_operations import Asked
 
 
 class Custom(Rules[CustomSearcher]):

@@ -16,7 +16,7 @@ from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
 from tenuto.schemas.sentences.search import PLUGIN
-from tenuto.services.searcher.state.asked import Asked
+from tenuto.services.searcher.state.custom_operations import Asked
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.storage.stores import Stores

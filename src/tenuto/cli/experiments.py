@@ -12,8 +12,8 @@ from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.descriptions import archive, delete, label, note, rename, unarchive, undelete
-from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError, UsageError
+from tenuto.cli.exit_status import follow_to_end
 from tenuto.cli.exporting import export
 from tenuto.cli.lineage import lineage
 from tenuto.cli.local import Local, Record, Test, run_here

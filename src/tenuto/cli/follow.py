@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tenuto.cli import output
+from tenuto.cli.experiment_story import Story, TrialStory
 from tenuto.cli.output import JOINED, STATE_STYLES, aligned, cut, duration, plain
 from tenuto.cli.say import say
-from tenuto.cli.story import Story, TrialStory
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.cli.ending import EXIT_NOT_COMPLETED
 from tenuto.cli.errors import CliError
+from tenuto.cli.exit_status import EXIT_NOT_COMPLETED
 from tenuto.cli.say import say
 from tenuto.kernel.scratch import scratch_directory
 from tenuto.schemas.config import ExperimentConfig
@@ -273,7 +273,7 @@ def _different_attributes(left: Path, right: Path) -> list[str]:
     if not (left / "state.pt").exists() or not (right / "state.pt").exists():
         return []
     from tenuto.workers.pytorch.state import load_plain
-    from tenuto.workers.pytorch.users import shown
+    from tenuto.workers.pytorch.user_attributes import shown
     from tenuto.workers.user_state.marks import mark_of_encoded
 
     found = [

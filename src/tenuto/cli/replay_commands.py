@@ -114,10 +114,10 @@ def _plain(item: ServiceVerdict) -> dict[str, Any]:
 
 
 def _state(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -> None:
+    from tenuto.cli.experiment_story import Story
     from tenuto.cli.follow import view
     from tenuto.cli.output import console, print_json
     from tenuto.cli.replay import digests, fetch
-    from tenuto.cli.story import Story
 
     story = Story(experiment)
     for body in rest.event_bodies(upto=upto, experiment=experiment):

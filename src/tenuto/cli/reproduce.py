@@ -8,8 +8,8 @@ import typer
 
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.diff import metrics_sentence, show_differences, weights_sentence
-from tenuto.cli.ending import EXIT_NOT_COMPLETED, follow_to_end
 from tenuto.cli.errors import CliError
+from tenuto.cli.exit_status import EXIT_NOT_COMPLETED, follow_to_end
 from tenuto.cli.merging import tell_plan
 from tenuto.cli.overrides import OverridesFile, Settings, read_overrides
 from tenuto.cli.say import say

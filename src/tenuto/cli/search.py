@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenuto.cli.common import ExperimentId, client, notice
-from tenuto.cli.ending import EXIT_NOT_COMPLETED
 from tenuto.cli.errors import CliError, UsageError
+from tenuto.cli.exit_status import EXIT_NOT_COMPLETED
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError, Refused
 

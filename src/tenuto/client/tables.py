@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenuto.client import showing
+from tenuto.client import notebook_html
 from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the first and last rows, and curves if the columns are metrics."""
-        return showing.columns(self.columns, len(self))
+        return notebook_html.columns(self.columns, len(self))
 
     def to_pandas(self) -> pandas.DataFrame:
         """DataFrame of pandas, with a column for each. Raises ClientError if pandas is not installed."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.confinement import confined, sees_private_processes
-from tenuto.kernel.storage import beneath
+from tenuto.kernel.storage import confined_paths
 
 PROBE_SECONDS_MAX = 60.0
 """Longest start of an interpreter that imports this package, on a slow disk."""
@@ -168,11 +168,11 @@ def home_variables(account: Account, home: Path) -> dict[str, str]:
 def hand_over(anchor: Path, account: Account, parts: Sequence[str] = ()) -> None:
     """Gives a tree that workers of another account have written so far to this account. `anchor` is the operator's; below it,
     links are not followed. Files of a third account are left alone. Raises OSError."""
-    with beneath.directory(anchor, parts) as descriptor:
+    with confined_paths.directory(anchor, parts) as descriptor:
         before = os.fstat(descriptor).st_uid
         if before == account.uid:
             return
-        for _, parent, item in beneath.walk(descriptor):
+        for _, parent, item in confined_paths.walk(descriptor):
             state = os.stat(item.name, dir_fd=parent, follow_symlinks=False)
             if state.st_uid == before and not stat.S_ISLNK(state.st_mode):
                 os.chown(item.name, account.uid, account.gid, dir_fd=parent, follow_symlinks=False)

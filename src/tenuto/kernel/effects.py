@@ -21,8 +21,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from tenuto.kernel import telemetry
-from tenuto.kernel.database_away import DATABASE_FAILED
-from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.database_errors import DATABASE_FAILED
+from tenuto.kernel.durable_consumer import DurableConsumer
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
 from tenuto.kernel.monitoring import catalogue
 from tenuto.kernel.monitoring.instruments import EFFECT_ATTEMPTS, EFFECT_SECONDS

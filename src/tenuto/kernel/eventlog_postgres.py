@@ -13,7 +13,7 @@ import asyncpg
 
 from tenuto.kernel import log_witnesses
 from tenuto.kernel.chain import GENESIS, event_hash
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import (
     READ_BYTES_MAX,
     SNAPSHOTS_KEPT,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 
 from tenuto.kernel.backoff import Backoff, Seldom
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import WATCH_SECONDS_MAX
 from tenuto.kernel.tasks import stop_task
 

@@ -25,14 +25,14 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tenuto.kernel.bus import ensure_streams
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.monitoring.instruments import INGRESS_SECONDS, REPORTS, REPORTS_PARKED
 from tenuto.kernel.parked import Parked, StaysParked, park, retry_parked
 from tenuto.kernel.positions import Positions
-from tenuto.kernel.pulling import PulledConsumer
-from tenuto.kernel.received import Poison, Receive, Report
+from tenuto.kernel.pull_consumer import PulledConsumer
+from tenuto.kernel.received_reports import Poison, Receive, Report
 from tenuto.kernel.reception import Held, Reception, Spool
 from tenuto.kernel.report_tokens import digest_of
 from tenuto.kernel.settings import Settings

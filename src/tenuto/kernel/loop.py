@@ -17,8 +17,8 @@ from uuid import UUID
 from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.commit import append_surely, recorded_answers
+from tenuto.kernel.commit_draft import Answer, Draft, Waiting
 from tenuto.kernel.core import Command, Core, Refused
-from tenuto.kernel.draft import Answer, Draft, Waiting
 from tenuto.kernel.eventlog import (
     APPEND_EVENTS_MAX,
     READ_EVENTS_MAX,

@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 
 logger = logging.getLogger(__name__)

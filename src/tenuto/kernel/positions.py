@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.reception import Spool
 from tenuto.kernel.tasks import stop_task

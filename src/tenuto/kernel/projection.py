@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX

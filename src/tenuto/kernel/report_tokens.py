@@ -19,7 +19,7 @@ from typing import Any
 import asyncpg
 
 from tenuto.kernel.backoff import Backoff, Seldom
-from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 
 _TRIES_MAX = 20
 """Most tries to make one that no other command takes for a dead one's before it is locked."""

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.draft import Poisoned
+from tenuto.kernel.commit_draft import Poisoned
 from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_SETTINGS

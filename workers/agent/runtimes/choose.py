@@ -10,9 +10,9 @@ from tenuto.kernel import plugins
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.opening import GROUP, Opening
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
-from tenuto.workers.agent.runtimes.several import SeveralRuntimes
 from tenuto.workers.agent.slots import find_slots
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import PASSING
 from tenuto.kernel.private_files import write_private
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.workers.agent.runtimes.process.processes import marked
 
 logger = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ import { Slots } from '../../charts/Slots'
 import type { ClusterSearch } from '../../lib/clusterSearch'
 import { slotsPicture, startOf, useOf, withHeld } from '../../lib/slots'
 import { duration, moment, secondsBetween } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
-import { Earlier } from '../../parts/Earlier'
-import { Moment } from '../../parts/Moment'
-import { Then } from '../../parts/Then'
+import { LoadEarlier } from '../../parts/LoadEarlier'
+import { PastBoundary } from '../../parts/PastBoundary'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
 import { Agents } from './Agents'
 import { PastAgents } from './PastAgents'
 import { Pools } from './Pools'
@@ -32,7 +32,7 @@ export function ClusterPage() {
   const provisioned = useQuery(provisionedPools())
   const { at } = route.useSearch()
   const then = usePastCluster(at)
-  const picture = <Asked query={seen}>{(found) => <Use seen={found} held={live.data ?? NONE} />}</Asked>
+  const picture = <QueryBoundary query={seen}>{(found) => <Use seen={found} held={live.data ?? NONE} />}</QueryBoundary>
   return (
     <Stack>
       <Title order={1} size="h2">
@@ -40,19 +40,25 @@ export function ClusterPage() {
       </Title>
       {at === undefined ? (
         <>
-          <Asked query={waiting}>{(found) => <Pools pools={found.pools} provisioned={provisioned.data ?? []} />}</Asked>
+          <QueryBoundary query={waiting}>
+            {(found) => <Pools pools={found.pools} provisioned={provisioned.data ?? []} />}
+          </QueryBoundary>
           {picture}
           <AgentsTitle />
-          <Asked query={known}>{(found) => <Agents agents={found} allocations={live.data ?? []} />}</Asked>
-          <Asked query={waiting}>{(found) => <Shares answer={found} />}</Asked>
+          <QueryBoundary query={known}>
+            {(found) => <Agents agents={found} allocations={live.data ?? []} />}
+          </QueryBoundary>
+          <QueryBoundary query={waiting}>{(found) => <Shares answer={found} />}</QueryBoundary>
         </>
       ) : (
         <>
-          <Then query={then}>{(found) => <Pools pools={found.queue.pools} />}</Then>
+          <PastBoundary query={then}>{(found) => <Pools pools={found.queue.pools} />}</PastBoundary>
           {picture}
           <AgentsTitle />
-          <Asked query={then}>{(found) => <PastAgents agents={found.agents} more={found.agents_more} />}</Asked>
-          <Asked query={then}>{(found) => <Shares answer={found.queue} />}</Asked>
+          <QueryBoundary query={then}>
+            {(found) => <PastAgents agents={found.agents} more={found.agents_more} />}
+          </QueryBoundary>
+          <QueryBoundary query={then}>{(found) => <Shares answer={found.queue} />}</QueryBoundary>
         </>
       )}
     </Stack>
@@ -114,9 +120,9 @@ function Use({ seen, held }: { seen: KnownEvents; held: AllocationView[] }) {
             : `${Math.round(used * 100)} % of the slots' time in service was used in ${duration(secondsBetween(range.from, range.until))}.`}
           {at !== undefined && ` As of ${moment(whole.until)}, position ${at}.`}
         </Text>
-        <Earlier before={seen.before} onMore={earlier} />
+        <LoadEarlier before={seen.before} onMore={earlier} />
       </Group>
-      <Moment events={seen.events} at={at} onChange={(moved) => change({ at: moved })} />
+      <TimeSlider events={seen.events} at={at} onChange={(moved) => change({ at: moved })} />
       <Slots
         picture={picture}
         whole={whole}

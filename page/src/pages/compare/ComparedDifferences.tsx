@@ -2,8 +2,8 @@ import { Group, Select, Stack, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import { differences } from '../../api/experiments'
-import { Asked } from '../../parts/Asked'
 import { Differences } from '../../parts/Differences'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { useChange } from './useChange'
 
 const route = getRouteApi('/compare')
@@ -46,5 +46,5 @@ export function ComparedDifferences({ references }: { references: string[] }) {
 
 function Found({ a, b }: { a: string; b: string }) {
   const query = useQuery(differences(a, b))
-  return <Asked query={query}>{(found) => <Differences found={found} />}</Asked>
+  return <QueryBoundary query={query}>{(found) => <Differences found={found} />}</QueryBoundary>
 }

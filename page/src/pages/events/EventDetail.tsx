@@ -5,7 +5,7 @@ import { eventLinks } from '../../api/events'
 import { type Recorded, withoutHashes } from '../../lib/eventSearch'
 import { shownJson } from '../../lib/exactJson'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { EventLine } from './EventList'
 
 interface Props {
@@ -18,7 +18,7 @@ export function EventDetail({ position, onPick }: Props) {
   const query = useQuery(eventLinks(position))
   return (
     <Paper withBorder p="sm" component="section" aria-label={`Event ${position}`}>
-      <Asked query={query}>
+      <QueryBoundary query={query}>
         {({ event, cause, followers }) => (
           <Stack gap="sm">
             <Title order={2} size="h4">
@@ -61,7 +61,7 @@ export function EventDetail({ position, onPick }: Props) {
             )}
           </Stack>
         )}
-      </Asked>
+      </QueryBoundary>
     </Paper>
   )
 }

@@ -4,7 +4,7 @@ import { getRouteApi } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import { type EventPage, foundEvents, newerEvents } from '../../api/events'
 import type { EventSearch } from '../../lib/eventSearch'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { EventDetail } from './EventDetail'
 import { EventFilters } from './EventFilters'
 import { EventList } from './EventList'
@@ -26,7 +26,7 @@ export function EventsPage() {
       <EventFilters search={search} onChange={change} />
       <Grid>
         <Grid.Col span={{ base: 12, lg: search.event === undefined ? 12 : 7 }}>
-          <Asked query={query}>
+          <QueryBoundary query={query}>
             {(data) => (
               <Found
                 data={data}
@@ -38,7 +38,7 @@ export function EventsPage() {
                 onMore={() => void query.fetchNextPage()}
               />
             )}
-          </Asked>
+          </QueryBoundary>
         </Grid.Col>
         {search.event !== undefined && (
           <Grid.Col span={{ base: 12, lg: 5 }}>

@@ -4,8 +4,8 @@ import { getRouteApi } from '@tanstack/react-router'
 import { fileContent, files } from '../../api/experiments'
 import type { ContextFilesView, ExperimentDetail } from '../../api/openapi'
 import { shownBytes } from '../../lib/numbers'
-import { Asked } from '../../parts/Asked'
 import { LazyCode } from '../../parts/LazyCode'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 
 const route = getRouteApi('/experiments/$id')
 const HEIGHT_PX = 600
@@ -15,7 +15,7 @@ const FIRST = ['model_def.py', 'main.py', 'train.py']
 export function CodeTab({ item }: { item: ExperimentDetail }) {
   const query = useQuery(files(item.id))
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(found) =>
         found.files.length === 0 ? (
           <Text c="dimmed" py="xl" ta="center">
@@ -25,7 +25,7 @@ export function CodeTab({ item }: { item: ExperimentDetail }) {
           <Browser item={item} found={found} />
         )
       }
-    </Asked>
+    </QueryBoundary>
   )
 }
 
@@ -73,7 +73,7 @@ function Browser({ item, found }: { item: ExperimentDetail; found: ContextFilesV
 function Content({ id, path }: { id: number; path: string }) {
   const query = useQuery(fileContent(id, path))
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(file) => (
         <Stack gap={4}>
           <Text size="sm" fw={600}>
@@ -96,6 +96,6 @@ function Content({ id, path }: { id: number; path: string }) {
           )}
         </Stack>
       )}
-    </Asked>
+    </QueryBoundary>
   )
 }

@@ -3,8 +3,8 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { differences } from '../../api/experiments'
 import type { ExperimentDetail } from '../../api/openapi'
-import { Asked } from '../../parts/Asked'
 import { Differences } from '../../parts/Differences'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Ancestry, Children } from './Ancestry'
 import { LazyConfiguration } from './LazyConfiguration'
 
@@ -31,7 +31,7 @@ function FromParent({ item, parent }: { item: ExperimentDetail; parent: string }
           {parent}
         </Anchor>
       </Title>
-      <Asked query={query}>{(found) => <Differences found={found} />}</Asked>
+      <QueryBoundary query={query}>{(found) => <Differences found={found} />}</QueryBoundary>
     </Paper>
   )
 }

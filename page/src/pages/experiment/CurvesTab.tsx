@@ -10,10 +10,10 @@ import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
 import { toldNotFinite } from '../../lib/notFinite'
-import type { Past } from '../../lib/past'
+import type { Past } from '../../lib/pastExperiment'
 import { columnsFor, drawnCurves, drawnOf, toldNotDrawn } from '../../lib/pictures'
-import { Asked } from '../../parts/Asked'
-import { NotDrawn } from '../../parts/NotDrawn'
+import { OmissionNote } from '../../parts/OmissionNote'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/experiments/$id')
@@ -23,7 +23,11 @@ const TRAINING = 'training/'
 export function CurvesTab({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
   const query = useQuery({ ...validations(item.id), enabled: past === undefined })
   if (past !== undefined) return <Chart item={item} points={past.points} past={past} />
-  return <Asked query={query}>{(points) => <Chart item={item} points={points as Point[]} past={undefined} />}</Asked>
+  return (
+    <QueryBoundary query={query}>
+      {(points) => <Chart item={item} points={points as Point[]} past={undefined} />}
+    </QueryBoundary>
+  )
 }
 
 function Chart({ item, points, past }: { item: ExperimentDetail; points: Point[]; past: Past | undefined }) {
@@ -106,7 +110,7 @@ function Chart({ item, points, past }: { item: ExperimentDetail; points: Point[]
           {search.trial ? `Trial ${search.trial}` : `${drawnOf(curves.trials.length, all)}; click a curve to name it`}
         </Text>
       </Group>
-      <NotDrawn
+      <OmissionNote
         told={training ? toldNotDrawn(trained.data, metric.slice(TRAINING.length)) : toldNotFinite(points, metric)}
       />
       {past !== undefined && training && (

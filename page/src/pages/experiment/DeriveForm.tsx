@@ -5,10 +5,10 @@ import { useMemo, useState } from 'react'
 import { answered, api, Refused } from '../../api/client'
 import type { ExperimentDetail } from '../../api/openapi'
 import type { Marked } from '../../lib/configText'
-import { flat } from '../../lib/flat'
-import { Asked } from '../../parts/Asked'
+import { flat } from '../../lib/flatNames'
 import { LazyCode } from '../../parts/LazyCode'
-import { type Plan, Problems, Told } from '../../parts/Told'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { type Plan, Problems, SubmissionNotes } from '../../parts/SubmissionNotes'
 
 declare module '@tanstack/react-router' {
   interface HistoryState {
@@ -49,7 +49,7 @@ export function DeriveForm(props: Props) {
   })
   return (
     <Modal opened onClose={props.onClose} size="xl" title={`${WORDS[props.kind].title} ${props.item.name}`}>
-      <Asked query={tools}>{(found) => <Editor {...props} tools={found} />}</Asked>
+      <QueryBoundary query={tools}>{(found) => <Editor {...props} tools={found} />}</QueryBoundary>
     </Modal>
   )
 }
@@ -103,7 +103,7 @@ function Editor({ item, kind, onClose, tools }: Props & { tools: Tools }) {
         </Alert>
       )}
       <Problems text={text} problems={problems} />
-      <Told warnings={notes} />
+      <SubmissionNotes warnings={notes} />
       {kind === 'continue' && (
         <Switch
           label="I trust the code that wrote these checkpoints, if it is another user's"

@@ -4,39 +4,39 @@ import { getRouteApi } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { experiment } from '../../api/queries'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
 import { LogView } from '../../parts/LogView'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { StateBadge } from '../../parts/StateBadge'
 import { Actions } from './Actions'
 import { CodeTab } from './CodeTab'
 import { Configuration } from './Configuration'
 import { CurvesTab } from './CurvesTab'
+import { ExperimentTimeSlider } from './ExperimentTimeSlider'
 import { FailedTrials } from './FailedTrials'
 import { HyperparametersTab } from './HyperparametersTab'
 import { InexactTrials } from './InexactTrials'
 import { JustSubmitted } from './JustSubmitted'
 import { LineageView } from './LineageView'
-import { Moments } from './Moments'
 import { RungsTab } from './RungsTab'
 import { Summary } from './Summary'
 import { Trials } from './Trials'
-import { itemThen, useThen } from './useThen'
+import { itemThen, usePastExperiment } from './usePastExperiment'
 
 const route = getRouteApi('/experiments/$id')
 
 export function ExperimentPage() {
   const id = Number(route.useParams().id)
   const query = useQuery(experiment(id))
-  return <Asked query={query}>{(item) => <Shown item={item} />}</Asked>
+  return <QueryBoundary query={query}>{(item) => <Shown item={item} />}</QueryBoundary>
 }
 
 function Shown({ item: now }: { item: ExperimentDetail }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const { at, query, past, opened, open } = useThen(now, search)
+  const { at, query, past, opened, open } = usePastExperiment(now, search)
   const item = past === undefined ? now : itemThen(now, past)
   const slider = (
-    <Moments
+    <ExperimentTimeSlider
       query={query}
       opened={opened}
       onOpen={open}
@@ -73,7 +73,7 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
           Experiment {now.id} was not submitted yet at position {at} of the log.
         </Text>
       )}
-      {unknown && search.tab === 'rungs' && <Asked query={query}>{() => null}</Asked>}
+      {unknown && search.tab === 'rungs' && <QueryBoundary query={query}>{() => null}</QueryBoundary>}
       {!unknown && item.error && (
         <Alert color="red" title="It failed">
           {item.error}

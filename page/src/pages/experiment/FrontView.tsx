@@ -8,9 +8,9 @@ import { Dots } from '../../charts/Dots'
 import { axisOf, placeOn } from '../../lib/axes'
 import { metricNames, type Point } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
-import { frontOf } from '../../lib/front'
 import { shownNumber } from '../../lib/numbers'
-import { Asked } from '../../parts/Asked'
+import { frontOf } from '../../lib/paretoFront'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Value } from '../../parts/Value'
 
 const route = getRouteApi('/experiments/$id')
@@ -24,7 +24,7 @@ interface Objective {
 /** Trials by two metrics, those marked that no other one beats in both. */
 export function FrontView({ item }: { item: ExperimentDetail }) {
   const query = useQuery(validations(item.id))
-  return <Asked query={query}>{(points) => <Shown item={item} points={points as Point[]} />}</Asked>
+  return <QueryBoundary query={query}>{(points) => <Shown item={item} points={points as Point[]} />}</QueryBoundary>
 }
 
 function Shown({ item, points }: { item: ExperimentDetail; points: Point[] }) {

@@ -12,7 +12,7 @@ import { logNames, placeOn } from '../../lib/axes'
 import { type ExperimentSearch, HP_VIEWS, type HpView } from '../../lib/experimentSearch'
 import { shownNumber, shownValue } from '../../lib/numbers'
 import { type Parallel as Data, goodness, isChosen, type Line, parallelOf } from '../../lib/parallel'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { FrontView } from './FrontView'
 
 const route = getRouteApi('/experiments/$id')
@@ -27,7 +27,7 @@ const LABELS: Record<HpView, string> = {
 
 export function HyperparametersTab({ item }: { item: ExperimentDetail }) {
   const query = useQuery(trials(item.id))
-  return <Asked query={query}>{(list) => <Views item={item} list={list} />}</Asked>
+  return <QueryBoundary query={query}>{(list) => <Views item={item} list={list} />}</QueryBoundary>
 }
 
 function useChange() {
@@ -202,7 +202,7 @@ function ScatterView({ item, data }: Props) {
 function ImportanceView({ item }: { item: ExperimentDetail }) {
   const query = useQuery(importance(item.id))
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(found) => (
         <Stack maw={640}>
           <Text size="sm" c="dimmed">
@@ -221,6 +221,6 @@ function ImportanceView({ item }: { item: ExperimentDetail }) {
           </Button>
         </Stack>
       )}
-    </Asked>
+    </QueryBoundary>
   )
 }

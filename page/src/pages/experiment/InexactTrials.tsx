@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { trials } from '../../api/queries'
-import { inexact } from '../../lib/inexact'
+import { inexact } from '../../lib/inexactTrials'
 
 /** Says what breaks the exactness of a resume, whatever tab is open. */
 export function InexactTrials({ item }: { item: ExperimentDetail }) {

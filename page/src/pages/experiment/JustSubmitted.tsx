@@ -1,6 +1,6 @@
 import { Alert } from '@mantine/core'
 import { useRouterState } from '@tanstack/react-router'
-import { Told } from '../../parts/Told'
+import { SubmissionNotes } from '../../parts/SubmissionNotes'
 
 /** What the gateway answered to the submission that led here. */
 export function JustSubmitted() {
@@ -8,7 +8,7 @@ export function JustSubmitted() {
   if (!plan?.rungs && !plan?.warnings?.length) return null
   return (
     <Alert role="status" color={plan.warnings?.length ? 'yellow' : 'blue'} title="It is submitted">
-      <Told {...plan} />
+      <SubmissionNotes {...plan} />
     </Alert>
   )
 }

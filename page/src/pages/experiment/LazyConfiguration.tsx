@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { exactText } from '../../lib/exactJson'
-import { Asked } from '../../parts/Asked'
 import { LazyCode } from '../../parts/LazyCode'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 
 const HEIGHT_PX = 600
 
@@ -13,8 +13,8 @@ export function LazyConfiguration({ config }: { config: Record<string, unknown> 
     staleTime: Number.POSITIVE_INFINITY,
   })
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(text) => <LazyCode text={text} label="Configuration" heightPx={HEIGHT_PX} language="yaml" />}
-    </Asked>
+    </QueryBoundary>
   )
 }

@@ -6,18 +6,18 @@ import type { ExperimentDetail } from '../../api/openapi'
 import { lineage } from '../../api/queries'
 import { Lineage } from '../../charts/Lineage'
 import { type Copy, lineageOf } from '../../lib/lineage'
-import type { LogEvent } from '../../lib/live'
 import { shownNumber } from '../../lib/numbers'
+import type { LogEvent } from '../../lib/outdatedQueries'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
-import { Moment } from '../../parts/Moment'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 /** Population-based training: who copied whom, when, and with which hyperparameters changed. */
 export function LineageView({ item }: { item: ExperimentDetail }) {
   const query = useQuery(lineage(item.id))
-  return <Asked query={query}>{(events) => <Shown item={item} events={events} />}</Asked>
+  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
 }
 
 function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
@@ -30,7 +30,7 @@ function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] })
   const told = copies.find((copy) => copy.trial === picked)
   return (
     <Stack>
-      <Moment
+      <TimeSlider
         events={events}
         at={search.at}
         onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}

@@ -4,7 +4,7 @@ import { useState } from 'react'
 import { answered, api } from '../../api/client'
 import type { ExperimentDetail, QueueRow } from '../../api/openapi'
 import { queue } from '../../api/queries'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 
 interface Props {
   item: ExperimentDetail
@@ -16,12 +16,12 @@ export function MoveForm({ item, onClose }: Props) {
   const query = useQuery(queue())
   return (
     <Modal opened onClose={onClose} title={`Move ${item.name} in the queue of ${item.pool}`}>
-      <Asked query={query}>
+      <QueryBoundary query={query}>
         {(found) => {
           const rows = found.pools.find((pool) => pool.pool === item.pool)?.rows ?? []
           return <Places item={item} others={rows.filter((row) => row.experiment_id !== item.id)} onClose={onClose} />
         }}
-      </Asked>
+      </QueryBoundary>
     </Modal>
   )
 }

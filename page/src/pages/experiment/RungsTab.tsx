@@ -5,16 +5,16 @@ import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
 import { decisions } from '../../api/queries'
 import { Rungs } from '../../charts/Rungs'
-import type { LogEvent } from '../../lib/live'
+import type { LogEvent } from '../../lib/outdatedQueries'
 import { rungsOf } from '../../lib/rungs'
-import { Asked } from '../../parts/Asked'
-import { Moment } from '../../parts/Moment'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 export function RungsTab({ item }: { item: ExperimentDetail }) {
   const query = useQuery(decisions(item.id))
-  return <Asked query={query}>{(events) => <Shown item={item} events={events} />}</Asked>
+  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
 }
 
 function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
@@ -25,7 +25,7 @@ function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] })
   const told = rungs.flatMap((rung) => rung.dots).filter((dot) => dot.trial === picked)
   return (
     <Stack>
-      <Moment
+      <TimeSlider
         events={events}
         at={search.at}
         onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}

@@ -7,9 +7,9 @@ import type { ExperimentDetail } from '../../api/openapi'
 import { TRIALS_MAX, trials } from '../../api/queries'
 import { compared } from '../../lib/filters'
 import { shownValue } from '../../lib/numbers'
-import type { Past, PastTrial } from '../../lib/past'
-import { Asked } from '../../parts/Asked'
+import type { Past, PastTrial } from '../../lib/pastExperiment'
 import { DataTable } from '../../parts/DataTable'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { StateBadge } from '../../parts/StateBadge'
 import { Value } from '../../parts/Value'
 
@@ -24,7 +24,7 @@ export function Trials({ item, past }: { item: ExperimentDetail; past: Past | un
   const query = useQuery({ ...trials(item.id), enabled: past === undefined })
   if (past !== undefined) return <List list={past.trials} metric={item.metric} />
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(list) => (
         <>
           {list.length >= TRIALS_MAX && (
@@ -36,7 +36,7 @@ export function Trials({ item, past }: { item: ExperimentDetail; past: Past | un
           <List list={list} metric={item.metric} />
         </>
       )}
-    </Asked>
+    </QueryBoundary>
   )
 }
 

@@ -17,8 +17,8 @@ import {
   LIMIT_MAX,
   type ListSearch,
 } from '../../lib/filters'
-import { Asked } from '../../parts/Asked'
 import { DataTable } from '../../parts/DataTable'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Bulk } from './Bulk'
 import { columnsOf, SORTED_BY } from './columns'
 import { Filters } from './Filters'
@@ -43,7 +43,7 @@ export function ExperimentsPage() {
           New experiment
         </Button>
       </Group>
-      <Asked query={query}>{({ list, total }) => <List list={list} total={total} />}</Asked>
+      <QueryBoundary query={query}>{({ list, total }) => <List list={list} total={total} />}</QueryBoundary>
     </Stack>
   )
 }

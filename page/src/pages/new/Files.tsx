@@ -1,7 +1,7 @@
 import { Alert, Button, Group, Paper, Stack, Text } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
 import { type DragEvent, useEffect, useRef, useState } from 'react'
-import { chosenOf, droppedOf } from '../../lib/chosen'
+import { chosenOf, droppedOf } from '../../lib/chosenFiles'
 import { shownBytes } from '../../lib/numbers'
 import { type Chosen, IGNORE_FILE, refusal, type Sorted, sorted } from '../../lib/packing'
 

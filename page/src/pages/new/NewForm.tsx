@@ -5,11 +5,11 @@ import { useNavigate } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
 import { Refused } from '../../api/client'
 import { newKey, preview, submit, templates, workspaces } from '../../api/submitting'
-import { configsOf } from '../../lib/chosen'
+import { configsOf } from '../../lib/chosenFiles'
 import type { Tree } from '../../lib/configText'
 import { NotPacked, packed } from '../../lib/packing'
 import { LazyCode } from '../../parts/LazyCode'
-import { Problems, Told } from '../../parts/Told'
+import { Problems, SubmissionNotes } from '../../parts/SubmissionNotes'
 import { Files, type Model } from './Files'
 
 type Tools = typeof import('../../lib/configText')
@@ -91,7 +91,7 @@ export function NewForm({ bytesMax, tools }: { bytesMax: number; tools: Tools })
         onChange={change}
       />
       <Problems text={text} problems={problems} />
-      {settled === text && problems.length === 0 && <Told {...judged.data} />}
+      {settled === text && problems.length === 0 && <SubmissionNotes {...judged.data} />}
       {(alone || forbidden) && (
         <Alert color="red" role="alert">
           {alone || forbidden}

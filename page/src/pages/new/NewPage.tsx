@@ -1,7 +1,7 @@
 import { Stack, Text, Title } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { status } from '../../api/queries'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { NewForm } from './NewForm'
 
 /** A new experiment: the model directory and the configuration. */
@@ -21,11 +21,13 @@ export function NewPage() {
         The directory with the model's code, and the configuration. The same from a terminal: tenuto exp create
         config.yaml DIR
       </Text>
-      <Asked query={cluster}>
+      <QueryBoundary query={cluster}>
         {({ context_bytes_max }) => (
-          <Asked query={tools}>{(found) => <NewForm bytesMax={context_bytes_max} tools={found} />}</Asked>
+          <QueryBoundary query={tools}>
+            {(found) => <NewForm bytesMax={context_bytes_max} tools={found} />}
+          </QueryBoundary>
         )}
-      </Asked>
+      </QueryBoundary>
     </Stack>
   )
 }

@@ -1,7 +1,7 @@
 import { Button, Code, Group, Modal, ScrollArea, Stack, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { nodeLogs } from '../../api/nodes'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 
 /** The last lines that a node's agent, or its boot, has printed, as its provider has them. */
 export function NodeLogs({ node, onClose }: { node: string; onClose: () => void }) {
@@ -15,7 +15,7 @@ export function NodeLogs({ node, onClose }: { node: string; onClose: () => void 
       closeButtonProps={{ 'aria-label': 'Close' }}
     >
       <Stack>
-        <Asked query={found}>
+        <QueryBoundary query={found}>
           {({ logs }) =>
             logs.trim() === '' ? (
               <Text c="dimmed">Nothing has been printed yet.</Text>
@@ -28,7 +28,7 @@ export function NodeLogs({ node, onClose }: { node: string; onClose: () => void 
               </ScrollArea.Autosize>
             )
           }
-        </Asked>
+        </QueryBoundary>
         <Group justify="flex-end">
           <Button size="compact-sm" variant="default" loading={found.isFetching} onClick={() => found.refetch()}>
             Ask again

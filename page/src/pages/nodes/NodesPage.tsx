@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { nodes, provisionedPools } from '../../api/nodes'
 import { whoami } from '../../api/session'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { NodeLogs } from './NodeLogs'
 import { NodePool } from './NodePool'
 
@@ -30,7 +30,7 @@ export function NodesPage() {
           </Anchor>
         )}
       </Group>
-      <Asked query={pools}>
+      <QueryBoundary query={pools}>
         {(found) => {
           const shown = found.filter((item) => pool === undefined || item.pool === pool)
           if (shown.length === 0)
@@ -51,7 +51,7 @@ export function NodesPage() {
             />
           ))
         }}
-      </Asked>
+      </QueryBoundary>
       {logs !== undefined && may && <NodeLogs node={logs} onClose={() => open(undefined)} />}
     </Stack>
   )

@@ -6,10 +6,10 @@ import type { PoolQueue } from '../../api/openapi'
 import { usePastQueue } from '../../api/past'
 import { queue } from '../../api/queries'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
-import { Earlier } from '../../parts/Earlier'
-import { Moment } from '../../parts/Moment'
-import { Then } from '../../parts/Then'
+import { LoadEarlier } from '../../parts/LoadEarlier'
+import { PastBoundary } from '../../parts/PastBoundary'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
 import { Order } from './Order'
 import { WhatIf } from './WhatIf'
 
@@ -34,10 +34,10 @@ export function QueuePage() {
             Who has slots and who waits, in order. Drag a row by its handle, or focus the handle and press ↑ or ↓: the
             experiment takes over the priority of the one beside which it then stands.
           </Text>
-          <Asked query={query}>{(found) => <Chosen pools={found.pools} />}</Asked>
+          <QueryBoundary query={query}>{(found) => <Chosen pools={found.pools} />}</QueryBoundary>
         </>
       ) : (
-        <Then query={then}>
+        <PastBoundary query={then}>
           {(found) => (
             <>
               <Text size="sm" c="dimmed" role="status">
@@ -47,7 +47,7 @@ export function QueuePage() {
               <Chosen pools={found.pools} frozen />
             </>
           )}
-        </Then>
+        </PastBoundary>
       )}
     </Stack>
   )
@@ -59,13 +59,13 @@ function Time({ seen }: { seen: KnownEvents }) {
   const earlier = useEarlier(QUEUE)
   return (
     <Stack gap={4}>
-      <Moment
+      <TimeSlider
         events={seen.events}
         at={at}
         onChange={(moved) => navigate({ search: (before) => ({ ...before, at: moved }), replace: true })}
       />
       <Group justify="flex-end">
-        <Earlier before={seen.before} onMore={earlier} />
+        <LoadEarlier before={seen.before} onMore={earlier} />
       </Group>
     </Stack>
   )

@@ -8,7 +8,7 @@ import { checkpoint, checkpoints } from '../../api/trials'
 import { lengthUnit, shownLength } from '../../lib/lengths'
 import { shownBytes } from '../../lib/numbers'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Value } from '../../parts/Value'
 
 const route = getRouteApi('/trials/$id')
@@ -22,7 +22,7 @@ interface Props {
 export function CheckpointsTab({ item, experiment }: Props) {
   const query = useQuery(checkpoints(item.experiment_id, item.id))
   return (
-    <Asked query={query}>
+    <QueryBoundary query={query}>
       {(list) =>
         list.length === 0 ? (
           <Text c="dimmed" py="xl" ta="center">
@@ -32,7 +32,7 @@ export function CheckpointsTab({ item, experiment }: Props) {
           <List list={list} experiment={experiment} />
         )
       }
-    </Asked>
+    </QueryBoundary>
   )
 }
 
@@ -155,7 +155,7 @@ function Detail({ one }: { one: CheckpointView }) {
       <Text size="xs" c="dimmed" style={{ overflowWrap: 'anywhere' }}>
         {one.location}
       </Text>
-      <Asked query={query}>
+      <QueryBoundary query={query}>
         {(found) => (
           <Table aria-label={`Files of ${one.id}`}>
             <Table.Tbody>
@@ -171,7 +171,7 @@ function Detail({ one }: { one: CheckpointView }) {
             </Table.Tbody>
           </Table>
         )}
-      </Asked>
+      </QueryBoundary>
       <Text size="xs" c="dimmed">
         Or: <Anchor href={`/api/v1/checkpoints/${one.id}`}>its record</Anchor>,{' '}
         <Code>tenuto ckpt download {one.id}</Code>

@@ -8,8 +8,8 @@ import { Curves } from '../../charts/Curves'
 import { type MetricPoint, panelsOf } from '../../lib/metricPanels'
 import { toldNotFinite } from '../../lib/notFinite'
 import { type TrialAxis, type TrialSearch, zoomIn } from '../../lib/trialSearch'
-import { Asked } from '../../parts/Asked'
-import { NotDrawn } from '../../parts/NotDrawn'
+import { OmissionNote } from '../../parts/OmissionNote'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { ResetZoom } from '../../parts/ResetZoom'
 
 const route = getRouteApi('/trials/$id')
@@ -20,13 +20,13 @@ export function MetricsTab({ item, live }: { item: TrialView; live: boolean }) {
   const validated = useQuery(trialValidations(item.experiment_id, item.id))
   const trained = useQuery(trainingPoints(item.experiment_id, item.id, item.allocations, live))
   return (
-    <Asked query={validated}>
+    <QueryBoundary query={validated}>
       {(validations) => (
-        <Asked query={trained}>
+        <QueryBoundary query={trained}>
           {(training) => <Panels item={item} training={training} validations={validations} />}
-        </Asked>
+        </QueryBoundary>
       )}
-    </Asked>
+    </QueryBoundary>
   )
 }
 
@@ -104,7 +104,7 @@ function Panels({ item, training, validations }: Props) {
             <Text size="sm" fw={600}>
               {panel.metric}
             </Text>
-            <NotDrawn told={toldNotFinite([...training.points, ...validations], panel.metric)} />
+            <OmissionNote told={toldNotFinite([...training.points, ...validations], panel.metric)} />
             <Curves
               curves={panel.curves}
               xLabel={axis === 'time' ? 'seconds' : 'batches'}

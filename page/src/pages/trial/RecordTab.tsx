@@ -18,8 +18,8 @@ import type { EnvironmentRecord, StartView, TrialRecordView, TrialView } from '.
 import { record } from '../../api/trials'
 import { shownBytes } from '../../lib/numbers'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
 import { Facts } from '../../parts/Facts'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Value } from '../../parts/Value'
 
 const NAME_CHARACTERS = 12
@@ -27,7 +27,7 @@ const PACKAGES_PX = 320
 
 export function RecordTab({ item }: { item: TrialView }) {
   const query = useQuery(record(item.experiment_id, item.id))
-  return <Asked query={query}>{(found) => <Shown found={found} />}</Asked>
+  return <QueryBoundary query={query}>{(found) => <Shown found={found} />}</QueryBoundary>
 }
 
 function Shown({ found }: { found: TrialRecordView }) {

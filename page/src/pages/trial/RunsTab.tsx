@@ -7,7 +7,7 @@ import { checkpoints, runs } from '../../api/trials'
 import { Runs } from '../../charts/Runs'
 import { type Run, type Saved, stepsOf } from '../../lib/runs'
 import { moment } from '../../lib/time'
-import { Asked } from '../../parts/Asked'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 
 const route = getRouteApi('/trials/$id')
 const TICK_MS = 1000
@@ -15,7 +15,9 @@ const TICK_MS = 1000
 export function RunsTab({ item }: { item: TrialView }) {
   const found = useQuery(runs(item.experiment_id, item.id))
   const saved = useQuery(checkpoints(item.experiment_id, item.id))
-  return <Asked query={found}>{(list) => <Shown item={item} runs={list} saved={saved.data ?? []} />}</Asked>
+  return (
+    <QueryBoundary query={found}>{(list) => <Shown item={item} runs={list} saved={saved.data ?? []} />}</QueryBoundary>
+  )
 }
 
 function Shown({ item, runs, saved }: { item: TrialView; runs: Run[]; saved: Saved[] }) {

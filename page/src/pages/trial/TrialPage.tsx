@@ -4,14 +4,14 @@ import { getRouteApi, Link } from '@tanstack/react-router'
 import type { ExperimentDetail, TrialView } from '../../api/openapi'
 import { experiment } from '../../api/queries'
 import { trial } from '../../api/trials'
-import { flat } from '../../lib/flat'
+import { flat } from '../../lib/flatNames'
 import { lengthUnit, shownLength } from '../../lib/lengths'
 import { liveTrial } from '../../lib/states'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { experimentOf, type TrialTab } from '../../lib/trialSearch'
-import { Asked } from '../../parts/Asked'
 import { Facts } from '../../parts/Facts'
 import { LogView } from '../../parts/LogView'
+import { QueryBoundary } from '../../parts/QueryBoundary'
 import { StateBadge } from '../../parts/StateBadge'
 import { Value } from '../../parts/Value'
 import { NotFound } from '../NotFound'
@@ -40,9 +40,9 @@ function Known({ id, of }: { id: string; of: number }) {
   const query = useQuery(trial(of, id))
   const parent = useQuery(experiment(of))
   return (
-    <Asked query={query}>
-      {(item) => <Asked query={parent}>{(found) => <Shown item={item} experiment={found} />}</Asked>}
-    </Asked>
+    <QueryBoundary query={query}>
+      {(item) => <QueryBoundary query={parent}>{(found) => <Shown item={item} experiment={found} />}</QueryBoundary>}
+    </QueryBoundary>
   )
 }
 

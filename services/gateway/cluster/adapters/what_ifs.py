@@ -8,7 +8,7 @@ from nats.errors import Error as NatsError
 
 from tenuto.schemas import subjects
 from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
-from tenuto.services.gateway.cluster.adapters.earlier import NoAnswer
+from tenuto.services.gateway.cluster.adapters.past_queue import NoAnswer
 
 SECONDS_MAX = 28.0
 """Longer than the scheduler gives its process, and less than a browser waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.kernel.decisions import joined
+from tenuto.kernel.decision_tables import joined
 from tenuto.services.gateway.cluster.decide import joining, nodes, slots
 
 DECISIONS = joined(joining.DECISIONS, nodes.DECISIONS, slots.DECISIONS)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
+from tenuto.schemas.agent_limits import AGENT_SLOTS_MAX
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
 from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolMountsChanged, PoolProvisioned
-from tenuto.schemas.offers import AGENT_SLOTS_MAX
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import unprintable, visible
 from tenuto.services.gateway.cluster.commands import CreateNodeToken, ProvisionPool, ReleaseNode, SetPoolMounts

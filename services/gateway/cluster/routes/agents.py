@@ -8,7 +8,7 @@ from tenuto.services.gateway.cluster.door import Door
 from tenuto.services.gateway.cluster.handling.anonymous import agents_as_seen, experiments_on
 from tenuto.services.gateway.cluster.views import AgentView
 from tenuto.services.gateway.http.context import answer
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 
 router = APIRouter(tags=["cluster"], route_class=StrictRoute)
 

@@ -11,7 +11,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.queue import POSITION_MAX, PastAnswer, PastQuestion, QueueAnswer, QueueQuestion, ShareRow
-from tenuto.services.gateway.cluster.adapters.earlier import NoAnswer
+from tenuto.services.gateway.cluster.adapters.past_queue import NoAnswer
 from tenuto.services.gateway.cluster.commands import CloseSlots, OpenSlots, SetPoolPolicy, SetShare
 from tenuto.services.gateway.cluster.door import ClusterDoor, Door
 from tenuto.services.gateway.cluster.handling.anonymous import as_seen, experiments_on, past_agents_as_seen
@@ -21,8 +21,8 @@ from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor, next_page, read_cursor
-from tenuto.services.gateway.http.recording import record
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record
+from tenuto.services.gateway.http.strict_json import StrictRoute
 
 router = APIRouter(tags=["queue"], route_class=StrictRoute)
 OwnerName = Annotated[str, Path(min_length=1, max_length=256)]

@@ -26,7 +26,7 @@ from tenuto.services.gateway.http import tokens
 from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 
 router = APIRouter(tags=["agents"], route_class=StrictRoute)
 SECOND_US = 1_000_000

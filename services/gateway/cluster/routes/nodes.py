@@ -25,7 +25,7 @@ from tenuto.services.gateway.cluster.views import CheckView, NodeFailureView, No
 from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.bodies import Done
 
 router = APIRouter(tags=["nodes"], route_class=StrictRoute)

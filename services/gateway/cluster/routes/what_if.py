@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Response
 
 from tenuto.schemas.events.request import PolicyName
 from tenuto.schemas.what_if import Course, WhatIfAnswer, WhatIfQuestion
-from tenuto.services.gateway.cluster.adapters.earlier import NoAnswer
+from tenuto.services.gateway.cluster.adapters.past_queue import NoAnswer
 from tenuto.services.gateway.cluster.door import Door
 from tenuto.services.gateway.cluster.handling.paths import At, PoolName
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 
 router = APIRouter(tags=["queue"], route_class=StrictRoute)
 

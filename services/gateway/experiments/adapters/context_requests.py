@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.report_tokens import ReportTokens, load_report_tokens
 from tenuto.schemas import subjects
 from tenuto.schemas.contexts import HEADER_REFUSED, HEADER_SIZE, PIECE_BYTES, ContextRequest

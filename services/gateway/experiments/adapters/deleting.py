@@ -13,7 +13,7 @@ import asyncpg
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.effects import Nack
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.loop import ServiceLoop

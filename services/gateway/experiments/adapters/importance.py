@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenuto.kernel.optional import NotInstalled, needed
-from tenuto.services.gateway.http.turns import Turns
+from tenuto.services.gateway.http.fair_queue import Turns
 
 TRIALS_MAX = 1_000
 """Most trials that are used: a forest takes time with their number, and more hardly change the result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EventData
@@ -43,7 +43,7 @@ from tenuto.services.gateway.experiments.commands import (
     SubmitExperiment,
     UnarchiveExperiment,
 )
-from tenuto.services.gateway.experiments.decide.acting import check_rules
+from tenuto.services.gateway.experiments.decide.rule_actions import check_rules
 from tenuto.services.gateway.experiments.decide.unmanaged import check_name
 from tenuto.services.gateway.experiments.policies.wall_time import HOUR_US, wall_us
 from tenuto.services.gateway.experiments.state import ExperimentsState, Live, origins_of

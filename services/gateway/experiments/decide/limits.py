@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import WorkspaceStorageNoted
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentTimeLimitReached

@@ -19,9 +19,9 @@ from tenuto.services.gateway.experiments.policies.unmanaged_differences import u
 from tenuto.services.gateway.experiments.queries.experiments import ExperimentQueries
 from tenuto.services.gateway.experiments.views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
 from tenuto.services.gateway.http.context import asking
-from tenuto.services.gateway.http.words import no_such
+from tenuto.services.gateway.http.shared_sentences import no_such
 from tenuto.services.gateway.read_models.common import numbers
-from tenuto.services.gateway.read_models.told import POINTS_MAX
+from tenuto.services.gateway.read_models.decision_rows import POINTS_MAX
 from tenuto.services.gateway.reader.changes import CodeChange
 from tenuto.services.gateway.trials.adapters.records import Records
 from tenuto.services.gateway.trials.policies.results import (

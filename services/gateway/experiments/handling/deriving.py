@@ -18,7 +18,7 @@ from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource, hyperparameters_hash
 from tenuto.services.gateway.experiments.handling.comparing import Comparing
 from tenuto.services.gateway.experiments.queries.experiments import ExperimentQueries
-from tenuto.services.gateway.http.words import no_such
+from tenuto.services.gateway.http.shared_sentences import no_such
 from tenuto.services.gateway.trials.adapters.records import Records
 from tenuto.services.gateway.trials.views import CheckpointView, TrialView
 

@@ -14,7 +14,7 @@ from tenuto.services.gateway.experiments.queries.experiment_search import Experi
 from tenuto.services.gateway.experiments.views import ExperimentState
 from tenuto.services.gateway.http.errors import DoorError
 from tenuto.services.gateway.http.paging import CURSOR_CHARACTERS_MAX, cursor, read_cursor
-from tenuto.services.gateway.read_models.told import PAGE_MAX
+from tenuto.services.gateway.read_models.decision_rows import PAGE_MAX
 
 
 class ExperimentQuery(BaseModel):

@@ -12,7 +12,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import Parent
 from tenuto.services.gateway.experiments.bodies import Submitted
 from tenuto.services.gateway.experiments.commands import SubmitExperiment
-from tenuto.services.gateway.experiments.decide.acting import forked
+from tenuto.services.gateway.experiments.decide.rule_actions import forked
 from tenuto.services.gateway.experiments.door import ExperimentsDoor
 from tenuto.services.gateway.http.context import answer
 from tenuto.services.gateway.http.errors import DoorError

@@ -25,8 +25,8 @@ from tenuto.services.gateway.experiments.policies.causes import likely_causes
 from tenuto.services.gateway.experiments.views import DeriveBody, ReproduceBody, ReproductionView
 from tenuto.services.gateway.http.context import answer, asked, asking
 from tenuto.services.gateway.http.paths import Key
-from tenuto.services.gateway.http.strict import StrictRoute
-from tenuto.services.gateway.http.words import no_such
+from tenuto.services.gateway.http.shared_sentences import no_such
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.handling.secrets import with_owner
 from tenuto.services.gateway.trials.adapters.records import Records
 from tenuto.services.gateway.trials.handling.stores import check_store

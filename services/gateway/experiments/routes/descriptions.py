@@ -22,7 +22,7 @@ from tenuto.services.gateway.experiments.handling.paths import ExperimentId
 from tenuto.services.gateway.experiments.views import ExperimentDetail
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.bodies import Done
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)

@@ -33,9 +33,9 @@ from tenuto.services.gateway.http.context import answer, asked, once, written
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor, next_page, total
 from tenuto.services.gateway.http.paths import Key
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.handling.secrets import with_owner
-from tenuto.services.gateway.read_models.told import PAGE_MAX, POINTS_MAX
+from tenuto.services.gateway.read_models.decision_rows import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.trials.adapters.records import Records
 from tenuto.services.gateway.trials.bodies import Done
 from tenuto.services.gateway.trials.handling.listing import (

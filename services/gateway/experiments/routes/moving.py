@@ -11,7 +11,7 @@ from tenuto.services.gateway.experiments.commands import MoveExperiment
 from tenuto.services.gateway.experiments.door import Door
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.bodies import Done
 
 router = APIRouter(tags=["queue"], route_class=StrictRoute)

@@ -18,7 +18,7 @@ from tenuto.services.gateway.experiments.commands import RequestOperations
 from tenuto.services.gateway.experiments.door import Door, ExperimentsDoor
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.adapters.records import Records
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)

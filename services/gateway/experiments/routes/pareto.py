@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from tenuto.services.gateway.experiments.door import Door
 from tenuto.services.gateway.http.context import answer
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.policies.pareto import Goal, front
 from tenuto.services.gateway.trials.views import FrontTrialView, GoalView, ParetoView
 

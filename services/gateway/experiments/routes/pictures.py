@@ -22,7 +22,7 @@ from tenuto.services.gateway.experiments.views import (
 )
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.reader.context_files import NoContext
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)

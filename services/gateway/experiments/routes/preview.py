@@ -15,7 +15,7 @@ from tenuto.services.gateway.experiments.decide.experiments import check_new
 from tenuto.services.gateway.experiments.door import Door, ExperimentsDoor
 from tenuto.services.gateway.experiments.handling.submitting import stored_bytes
 from tenuto.services.gateway.http.context import answer
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.rights.access import workspace_of
 from tenuto.services.gateway.rights.workspaces import check_storage
 from tenuto.services.gateway.templates.handling import Resolution, resolve

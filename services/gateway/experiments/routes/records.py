@@ -11,7 +11,7 @@ from tenuto.services.gateway.experiments.handling.comparing import REFERENCE, co
 from tenuto.services.gateway.experiments.views import DiffView, StartView, TrialRecordView
 from tenuto.services.gateway.http.context import answer
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.read_models.common import numbers
 from tenuto.services.gateway.trials.adapters.records import Records
 from tenuto.services.gateway.trials.handling.paths import TrialId

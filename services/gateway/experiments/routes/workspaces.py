@@ -12,8 +12,8 @@ from tenuto.services.gateway.http.bodies import RightsChanged
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import not_found
 from tenuto.services.gateway.http.paths import WorkspaceName
-from tenuto.services.gateway.http.recording import record_change
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record_change
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.bodies import Done
 
 router = APIRouter(tags=["workspaces"], route_class=StrictRoute)

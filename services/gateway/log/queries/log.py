@@ -9,7 +9,7 @@ from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.cluster.queries import ClusterQueries
 from tenuto.services.gateway.log.queries.event_search import EventSearch
 from tenuto.services.gateway.log.views import ConsumerView, StatusView
-from tenuto.services.gateway.read_models.told import Hidden
+from tenuto.services.gateway.read_models.decision_rows import Hidden
 
 SILENT_SECONDS_MIN = 600.0
 """Silence after which a trial is named in the status: most report every few seconds, and few do anything for ten minutes without

@@ -15,7 +15,7 @@ from tenuto.schemas.text import visible
 from tenuto.services.gateway.http.context import ExperimentFilter, asking, asking_token, more
 from tenuto.services.gateway.http.errors import DoorError, error_response, not_found
 from tenuto.services.gateway.http.paging import next_page
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.log.door import Door, LogDoor
 from tenuto.services.gateway.log.handling.tail import TooManyClients
 from tenuto.services.gateway.log.queries.event_search import Wanted

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from tenuto.kernel.log_witnesses import cut, on_bus
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import Backlog, BusState
-from tenuto.services.gateway.http.at_once import REQUESTS_AT_ONCE_MAX
+from tenuto.services.gateway.http.concurrent_requests import REQUESTS_AT_ONCE_MAX
 from tenuto.services.gateway.http.connections import DoorProtocol
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.measuring import DoorView, RequestsView
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.request_metrics import DoorView, RequestsView
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.log.bodies import VerifyBody
 from tenuto.services.gateway.log.door import Door, LogDoor
 from tenuto.services.gateway.log.views import AnchoredView, StatusView, TamperedView, VerifiedView

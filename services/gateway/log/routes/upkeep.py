@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from tenuto.services.gateway.http.context import After, answer
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import next_page
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.log.adapters.upkeep import PARKED_PAGE_MAX, ParkedDetail, ParkedView, Rebuilding
 from tenuto.services.gateway.log.door import Door, LogDoor
 

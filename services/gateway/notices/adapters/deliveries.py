@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
-from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.loop import LoopStopped, ServiceLoop
 from tenuto.kernel.tasks import stop_task
@@ -22,7 +22,7 @@ from tenuto.services.gateway.notices.adapters.messages import Message
 from tenuto.services.gateway.notices.adapters.targets.target import Delivered, NotEver, NotNow, Target
 from tenuto.services.gateway.notices.commands import NoteDelivery, TellWaits
 from tenuto.services.gateway.notices.policies.delivering import RECORDED_WAIT_SECONDS, Batch, first_batch, gives_up, wait_seconds
-from tenuto.services.gateway.notices.policies.waits import waits
+from tenuto.services.gateway.notices.policies.waiting_trials import waits
 from tenuto.services.gateway.notices.state import Notice, Notices, NoticesState, Webhook
 
 logger = logging.getLogger(__name__)

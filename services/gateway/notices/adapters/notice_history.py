@@ -14,7 +14,7 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.sentences import sentence_of
 from tenuto.services.gateway.notices.evolve import fold
-from tenuto.services.gateway.notices.policies.not_sent import why_not
+from tenuto.services.gateway.notices.policies.missing_notices import why_not
 from tenuto.services.gateway.notices.policies.triggers import experiment_id_of
 from tenuto.services.gateway.notices.state import Notices
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.kernel.decisions import joined
+from tenuto.kernel.decision_tables import joined
 from tenuto.services.gateway.notices.decide import webhooks
 
 DECISIONS = joined(webhooks.DECISIONS)

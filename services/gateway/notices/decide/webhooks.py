@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import (
     NUMBERS_MAX,
@@ -30,7 +30,7 @@ from tenuto.services.gateway.notices.commands import (
     TellWaits,
     TryWebhook,
 )
-from tenuto.services.gateway.notices.decide.following import follow_waits, triggered
+from tenuto.services.gateway.notices.decide.triggered_notices import follow_waits, triggered
 from tenuto.services.gateway.notices.policies.delivering import TRY_SECONDS
 from tenuto.services.gateway.notices.policies.triggers import CAUSES, Fired
 from tenuto.services.gateway.notices.state import WEBHOOKS_MAX, WEBHOOKS_PER_USER_MAX, NoticesState, Webhook

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.base import Model
-from tenuto.services.gateway.people.adapters.provider import Provider
+from tenuto.services.gateway.people.adapters.identity_provider import Provider
 from tenuto.services.gateway.people.policies.identity import Identity
 
 FLOW_SECONDS = 600.0

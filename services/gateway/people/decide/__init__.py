@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.kernel.decisions import joined
+from tenuto.kernel.decision_tables import joined
 from tenuto.services.gateway.people.decide import roles, secrets, signing_in, sso, users, workspaces
 
 DECISIONS = joined(roles.DECISIONS, secrets.DECISIONS, signing_in.DECISIONS, sso.DECISIONS, users.DECISIONS, workspaces.DECISIONS)

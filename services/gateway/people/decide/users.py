@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.decisions import decisions
+from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import NewUser, TokenCreated, TokenRevoked, UserCreated, UserRemoved
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, RemoveUser, RevokeToken, TokenCommand

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from tenuto.services.gateway.http import cookies, tokens
 from tenuto.services.gateway.http.context import answer, asking, asking_token
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.strict import StrictRoute
-from tenuto.services.gateway.people.adapters.links import LINK_SECONDS
+from tenuto.services.gateway.http.strict_json import StrictRoute
+from tenuto.services.gateway.people.adapters.page_links import LINK_SECONDS
 from tenuto.services.gateway.people.bodies import LinkBody
 from tenuto.services.gateway.people.commands import SignInByLink
 from tenuto.services.gateway.people.door import Door

@@ -10,7 +10,7 @@ from tenuto.kernel.secrets import PER_USER_MAX
 from tenuto.schemas.config.environment import SECRET_NAME_PATTERN
 from tenuto.services.gateway.http.context import answer, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.bodies import SecretBody
 from tenuto.services.gateway.people.commands import NoteSecretKey
 from tenuto.services.gateway.people.door import Door

@@ -12,8 +12,8 @@ from tenuto.services.gateway.http import cookies, tokens
 from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked, asking_token
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.recording import record
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.bodies import LoginBody, PasswordBody
 from tenuto.services.gateway.people.commands import RevokeToken, SetPassword, SignIn
 from tenuto.services.gateway.people.door import Door, PeopleDoor

@@ -14,9 +14,9 @@ from tenuto.services.gateway.http import cookies, tokens
 from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.http.recording import record
-from tenuto.services.gateway.http.strict import StrictRoute
-from tenuto.services.gateway.people.adapters.provider import SsoAway, SsoRefused
+from tenuto.services.gateway.http.recorded_answers import record
+from tenuto.services.gateway.http.strict_json import StrictRoute
+from tenuto.services.gateway.people.adapters.identity_provider import SsoAway, SsoRefused
 from tenuto.services.gateway.people.adapters.sso_visits import FLOW_SECONDS, Sso
 from tenuto.services.gateway.people.bodies import SsoTokenBody
 from tenuto.services.gateway.people.commands import LinkUser, SignInAtProvider

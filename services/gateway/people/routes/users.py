@@ -13,15 +13,15 @@ from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked, asking, asking_token
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import next_page
-from tenuto.services.gateway.http.recording import record
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.bodies import NewTokenBody, NewUserBody
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, RemoveUser, RevokeToken
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.handling.paths import UserName
 from tenuto.services.gateway.people.handling.sessions import check_unlimited
 from tenuto.services.gateway.people.views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
-from tenuto.services.gateway.read_models.told import PAGE_MAX
+from tenuto.services.gateway.read_models.decision_rows import PAGE_MAX
 from tenuto.services.gateway.rights.access import PERMISSIONS, role_permissions
 from tenuto.services.gateway.rights.permissions import Rule, refusal
 from tenuto.services.gateway.rights.state import ADMIN, TOKEN_ID_CHARACTERS, Token, User

@@ -11,8 +11,8 @@ from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.http.bodies import RightsChanged
 from tenuto.services.gateway.http.context import answer, asked
 from tenuto.services.gateway.http.paths import WorkspaceName
-from tenuto.services.gateway.http.recording import record_change
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.recorded_answers import record_change
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.people.commands import ChangeProject, ChangeWorkspace, CreateProject, CreateWorkspace
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.views import NewProjectBody, NewWorkspaceBody, ProjectView, WorkspaceView

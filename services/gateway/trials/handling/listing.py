@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tenuto.services.gateway.http.paging import cursor, next_page, read_cursor
 from tenuto.services.gateway.read_models.common import numbers
+from tenuto.services.gateway.read_models.decision_rows import POINTS_MAX
 from tenuto.services.gateway.read_models.rows import Rows
-from tenuto.services.gateway.read_models.told import POINTS_MAX
 from tenuto.services.gateway.trials.queries.log_lines import Level, LineSearch
 from tenuto.services.gateway.trials.queries.trials import FIRST_CHECKPOINT, CheckpointPlace
 from tenuto.services.gateway.trials.views import LogLineView

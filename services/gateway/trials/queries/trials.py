@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tenuto.services.gateway.read_models.decision_rows import SEEN, Hidden, parsed
 from tenuto.services.gateway.read_models.places import Places
 from tenuto.services.gateway.read_models.rows import Rows
-from tenuto.services.gateway.read_models.told import SEEN, Hidden, parsed
 from tenuto.services.gateway.trials.queries.log_lines import LogLines
 from tenuto.services.gateway.trials.queries.measurements import Measurements
 from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks

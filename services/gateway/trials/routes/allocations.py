@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from tenuto.services.gateway.http.context import ExperimentFilter, answer
 from tenuto.services.gateway.http.paging import Cursor, next_page, read_cursor
 from tenuto.services.gateway.http.paging import cursor as made
-from tenuto.services.gateway.http.strict import StrictRoute
-from tenuto.services.gateway.read_models.told import PAGE_MAX
+from tenuto.services.gateway.http.strict_json import StrictRoute
+from tenuto.services.gateway.read_models.decision_rows import PAGE_MAX
 from tenuto.services.gateway.trials.door import Door
 from tenuto.services.gateway.trials.views import AllocationView
 

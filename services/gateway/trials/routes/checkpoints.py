@@ -15,8 +15,8 @@ from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage, named
 from tenuto.services.gateway.http.context import ExperimentFilter, answer, asking
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import Cursor
-from tenuto.services.gateway.http.strict import StrictRoute
-from tenuto.services.gateway.read_models.told import POINTS_MAX
+from tenuto.services.gateway.http.strict_json import StrictRoute
+from tenuto.services.gateway.read_models.decision_rows import POINTS_MAX
 from tenuto.services.gateway.trials.adapters.downloads import (
     Opened,
     open_checkpoint,

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from tenuto.services.gateway.http.context import more
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import CURSOR_CHARACTERS_MAX, cursor, read_cursor
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.door import Door
 from tenuto.services.gateway.trials.queries.metric_chunks import CURVE_TRIALS_MAX, Picture, Seen
 from tenuto.services.gateway.trials.views import CurvesView

@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from tenuto.services.gateway.http.context import answer
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.door import Door
 from tenuto.services.gateway.trials.views import StoreView
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from tenuto.services.gateway.http.context import more
 from tenuto.services.gateway.http.errors import DoorError, not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.door import Door
 from tenuto.services.gateway.trials.queries.metric_tables import ROWS_MAX, Kind, TooManyMetrics
 

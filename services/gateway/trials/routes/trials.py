@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tenuto.services.gateway.http.context import answer
 from tenuto.services.gateway.http.errors import not_found
-from tenuto.services.gateway.http.strict import StrictRoute
+from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.read_models.common import numbers
-from tenuto.services.gateway.read_models.told import POINTS_MAX
+from tenuto.services.gateway.read_models.decision_rows import POINTS_MAX
 from tenuto.services.gateway.trials.door import Door, TrialsDoor
 from tenuto.services.gateway.trials.handling.listing import LogQuery, onward_by_batches
 from tenuto.services.gateway.trials.handling.paths import TrialId

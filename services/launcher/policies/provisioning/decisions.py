@@ -22,10 +22,10 @@ from tenuto.schemas.sentences.nodes import (
     NodeProvisionerChanged,
 )
 from tenuto.services.launcher.commands import LookAtNodes, TickNodes
+from tenuto.services.launcher.policies.provisioning.coming_slots import fits, of_type
 from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, next_try, payer_of, waits, within
 from tenuto.services.launcher.policies.provisioning.nodes import Course, late_joins, look
 from tenuto.services.launcher.policies.provisioning.requests import Packing, pack
-from tenuto.services.launcher.policies.provisioning.rooms import fits, of_type
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool

@@ -15,8 +15,17 @@ from typing import NamedTuple
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.node_questions import DemandStanding, Hindrance
 from tenuto.schemas.provisioning import NodeType
+from tenuto.services.launcher.policies.provisioning.coming_slots import (
+    Asked,
+    Offer,
+    Room,
+    Rooms,
+    nodes_for,
+    of_type,
+    rooms_of,
+    slots_of,
+)
 from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, payer_of, waits
-from tenuto.services.launcher.policies.provisioning.rooms import Asked, Offer, Room, Rooms, nodes_for, of_type, rooms_of, slots_of
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto.client import files, showing
+from tenuto.client import files, notebook_html
 from tenuto.client.aio.door import AsyncDoor
 from tenuto.client.aio.pauses import aside
 
@@ -30,10 +30,10 @@ class AsyncCheckpoint:
             ("batches", self.batches),
             ("metric", self.metric),
             ("size in bytes", f"{self.size_bytes:,}"),
-            ("saved", showing.when(data.get("saved_us"))),
+            ("saved", notebook_html.when(data.get("saved_us"))),
             ("location", data.get("location")),
         ]
-        return showing.facts(f"Checkpoint {self.id}", rows)
+        return notebook_html.facts(f"Checkpoint {self.id}", rows)
 
     @property
     def id(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tenuto.client import showing
+from tenuto.client import notebook_html
 from tenuto.client.aio.checkpoints import AsyncCheckpoint
 from tenuto.client.aio.door import AsyncDoor
 from tenuto.client.aio.pauses import sleep
@@ -49,10 +49,10 @@ class AsyncExperiment:
             ("labels", ", ".join(data.get("labels") or ()) or None),
             ("note", data.get("note") or None),
             ("user", data.get("user")),
-            ("submitted", showing.when(data.get("submitted_us"))),
-            ("ended", showing.when(data.get("ended_us"))),
+            ("submitted", notebook_html.when(data.get("submitted_us"))),
+            ("ended", notebook_html.when(data.get("ended_us"))),
         ]
-        return showing.facts(title, rows)
+        return notebook_html.facts(title, rows)
 
     @property
     def id(self) -> int:

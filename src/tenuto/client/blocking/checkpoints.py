@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto.client import files, showing
+from tenuto.client import files, notebook_html
 from tenuto.client.blocking.door import Door
 from tenuto.client.blocking.pauses import aside
 
@@ -31,10 +31,10 @@ class Checkpoint:
             ("batches", self.batches),
             ("metric", self.metric),
             ("size in bytes", f"{self.size_bytes:,}"),
-            ("saved", showing.when(data.get("saved_us"))),
+            ("saved", notebook_html.when(data.get("saved_us"))),
             ("location", data.get("location")),
         ]
-        return showing.facts(f"Checkpoint {self.id}", rows)
+        return notebook_html.facts(f"Checkpoint {self.id}", rows)
 
     @property
     def id(self) -> str:

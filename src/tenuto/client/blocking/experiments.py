@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tenuto.client import showing
+from tenuto.client import notebook_html
 from tenuto.client.blocking.checkpoints import Checkpoint
 from tenuto.client.blocking.door import Door
 from tenuto.client.blocking.pauses import sleep
@@ -50,10 +50,10 @@ class Experiment:
             ("labels", ", ".join(data.get("labels") or ()) or None),
             ("note", data.get("note") or None),
             ("user", data.get("user")),
-            ("submitted", showing.when(data.get("submitted_us"))),
-            ("ended", showing.when(data.get("ended_us"))),
+            ("submitted", notebook_html.when(data.get("submitted_us"))),
+            ("ended", notebook_html.when(data.get("ended_us"))),
         ]
-        return showing.facts(title, rows)
+        return notebook_html.facts(title, rows)
 
     @property
     def id(self) -> int:

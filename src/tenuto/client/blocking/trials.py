@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from tenuto.client import showing
+from tenuto.client import notebook_html
 from tenuto.client.blocking.checkpoints import Checkpoint, best
 from tenuto.client.blocking.door import Door
 from tenuto.client.errors import Refused
@@ -39,10 +39,10 @@ class Trial:
             ("best metric", self.best_metric),
             *((f"hyperparameters.{name}", value) for name, value in self.hyperparameters.items()),
             ("last decision", data.get("reason") or None),
-            ("requested", showing.when(data["requested_us"])),
-            ("ended", showing.when(data["ended_us"])),
+            ("requested", notebook_html.when(data["requested_us"])),
+            ("ended", notebook_html.when(data["ended_us"])),
         ]
-        return showing.facts(f"Trial {self.id}", rows)
+        return notebook_html.facts(f"Trial {self.id}", rows)
 
     @property
     def id(self) -> str:

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tenuto.kernel.storage import beneath
+from tenuto.kernel.storage import confined_paths
 from tenuto.kernel.storage.store import READ_BYTES, Entry, NotStored, StoreError
 
 PARTIAL_PREFIX = ".partial-"
@@ -110,7 +110,7 @@ class DirectoryStore:
         path = self._path(key)
         left = sys.maxsize if size_bytes is None else size_bytes
         try:
-            with os.fdopen(beneath.open_file(self._anchor, self._beneath(key)), "rb") as file:
+            with os.fdopen(confined_paths.open_file(self._anchor, self._beneath(key)), "rb") as file:
                 file.seek(offset)
                 while chunk := file.read(min(READ_BYTES, left)):
                     left -= len(chunk)
@@ -126,7 +126,7 @@ class DirectoryStore:
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
         try:
-            status = beneath.status(self._anchor, self._beneath(key))
+            status = confined_paths.status(self._anchor, self._beneath(key))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -136,7 +136,7 @@ class DirectoryStore:
     def entries(self, prefix: str) -> Iterator[Entry]:
         above = tuple(_parts(prefix)) if prefix else ()
         try:
-            with beneath.directory(self._anchor, (*self._below, *above)) as descriptor:
+            with confined_paths.directory(self._anchor, (*self._below, *above)) as descriptor:
                 yield from self._entries(descriptor, above)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -145,7 +145,7 @@ class DirectoryStore:
 
     def _entries(self, descriptor: int, above: tuple[str, ...]) -> Iterator[Entry]:
         """Entries below an open directory. A link is listed under its own name, so that it can be removed."""
-        for parts, _, item in beneath.walk(descriptor, above):
+        for parts, _, item in confined_paths.walk(descriptor, above):
             if any(part.startswith(PARTIAL_PREFIX) for part in (*parts, item.name)) or item.is_dir(follow_symlinks=False):
                 continue
             with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
@@ -157,9 +157,9 @@ class DirectoryStore:
             parts = self._beneath(key)
             try:
                 with contextlib.suppress(FileNotFoundError):
-                    beneath.remove(self._anchor, parts)
+                    confined_paths.remove(self._anchor, parts)
                 with contextlib.suppress(OSError):  # not empty, or another process was first
-                    beneath.remove_empty(self._anchor, parts[:-1], keep=len(self._below))
+                    confined_paths.remove_empty(self._anchor, parts[:-1], keep=len(self._below))
             except NotADirectoryError:
                 continue
             except OSError as error:
@@ -167,7 +167,7 @@ class DirectoryStore:
 
     def delete_unfinished(self, older_than_us: int, dry_run: bool = False) -> list[str]:
         try:
-            with beneath.directory(self._anchor, self._below) as descriptor:
+            with confined_paths.directory(self._anchor, self._below) as descriptor:
                 return sorted(_delete_unfinished(descriptor, older_than_us, dry_run))
         except (FileNotFoundError, NotADirectoryError):
             return []
@@ -191,7 +191,7 @@ def _parts(key: str) -> list[str]:
 def _delete_unfinished(descriptor: int, older_than_us: int, dry_run: bool) -> list[str]:
     """Removes old unfinished files and directories under an open directory; returns their keys."""
     found: list[str] = []
-    for parts, parent, item in beneath.walk(descriptor):
+    for parts, parent, item in confined_paths.walk(descriptor):
         inside = any(part.startswith(PARTIAL_PREFIX) for part in parts)
         if inside or not item.name.startswith(PARTIAL_PREFIX):
             continue
@@ -209,7 +209,7 @@ def _newest_us(parent: int, item: os.DirEntry[str]) -> int:
     if item.is_dir(follow_symlinks=False):
         descriptor = os.open(item.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:
-            for _, _, inside in beneath.walk(descriptor):
+            for _, _, inside in confined_paths.walk(descriptor):
                 newest_ns = max(newest_ns, inside.stat(follow_symlinks=False).st_mtime_ns)
         finally:
             os.close(descriptor)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tenuto.kernel.account import Account, hand_over
-from tenuto.kernel.storage import beneath
+from tenuto.kernel.storage import confined_paths
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Assignment
@@ -53,12 +53,12 @@ def _make(root: Path, parts: Sequence[str]) -> None:
     """Raises OSError."""
     root.mkdir(parents=True, exist_ok=True)
     for depth, part in enumerate(parts):
-        with beneath.directory(root, parts[:depth]) as descriptor, contextlib.suppress(FileExistsError):
+        with confined_paths.directory(root, parts[:depth]) as descriptor, contextlib.suppress(FileExistsError):
             os.mkdir(part, dir_fd=descriptor)
 
 
 def _is_there(root: Path, parts: Sequence[str]) -> bool:
     """False also where a link is in the place of one of these directories."""
-    with contextlib.suppress(OSError), beneath.directory(root, parts):
+    with contextlib.suppress(OSError), confined_paths.directory(root, parts):
         return True
     return False

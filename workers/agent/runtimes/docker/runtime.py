@@ -13,13 +13,14 @@ from typing import Any
 
 from tenuto.kernel.account import PASSING, Account
 from tenuto.kernel.storage.stores import Stores
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tenuto.workers.agent.change_signal import within
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.docker import boot, packages
 from tenuto.workers.agent.runtimes.docker.checkpoints import checkpoint_binds
+from tenuto.workers.agent.runtimes.docker.container_errors import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.docker.description import (
     WORKER_COMMAND,
     Facts,
@@ -38,7 +39,6 @@ from tenuto.workers.agent.runtimes.docker.networks import check_network, facts_o
 from tenuto.workers.agent.runtimes.docker.standard_input import hang_up, send
 from tenuto.workers.agent.runtimes.docker.warm import WarmContainers
 from tenuto.workers.agent.runtimes.docker.warm_runs import HANDLE, WarmRuns, parts_of
-from tenuto.workers.agent.runtimes.docker.words import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.run_directory import RunDirectories
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, RuntimeUnavailable, StillRunning, Work

@@ -20,7 +20,7 @@ from tenuto.workers.agent.runtimes.forks import FIXED, PER_RUN
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, Job
-from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
+from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
 
 ZYGOTE_COMMAND = ("python3", "-P", "-m", "tenuto.workers.harness.zygote")
 MEMORY_BYTES_MIN = 2 << 30

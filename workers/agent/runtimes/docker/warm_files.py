@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from tenuto.kernel.account import Account
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.workers.agent.runtimes.docker import boot
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 

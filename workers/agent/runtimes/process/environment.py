@@ -17,7 +17,7 @@ from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variab
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.agent.runtimes.variables import worker_variables
 from tenuto.workers.agent.slots import device_variables
-from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
+from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
 
 WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
 SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")

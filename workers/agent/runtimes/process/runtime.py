@@ -9,12 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.text import NAME_SHOWN_MAX, visible
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.error_sentences import out_of_memory
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
 from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.cgroups import Cgroups, ProcessLimits
@@ -37,7 +38,6 @@ from tenuto.workers.agent.runtimes.runtime import (
     StillRunning,
     Work,
 )
-from tenuto.workers.agent.runtimes.words import out_of_memory
 from tenuto.workers.endings import Ending
 from tenuto.workers.harness.orphans import is_cleaner
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account
-from tenuto.kernel.trees import remove_tree
+from tenuto.kernel.tree_removal import remove_tree
 from tenuto.workers.agent.runtimes.private_directories import ShortDirectory, is_ours
 
 VARIABLES = ("TMPDIR", "TEMP", "TMP")

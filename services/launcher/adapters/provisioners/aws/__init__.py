@@ -19,7 +19,7 @@ from tenuto.services.launcher.adapters.provisioners.aws import checks, machines
 from tenuto.services.launcher.adapters.provisioners.aws.door import ELSEWHERE, Document, Door, Refusal, Unreachable, open_door
 from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineSettings, connection_of, machine_of
 from tenuto.services.launcher.adapters.provisioners.boot import boot_script
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 
 logger = logging.getLogger(__name__)
 

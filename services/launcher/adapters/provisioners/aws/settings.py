@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import boot
-from tenuto.services.launcher.adapters.provisioners.values import (
+from tenuto.services.launcher.adapters.provisioners.setting_readers import (
     SHOWN_MAX,
     BadSetting,
     Reader,

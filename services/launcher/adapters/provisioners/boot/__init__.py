@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from tenuto.services.launcher.adapters.provisioners import Order
-from tenuto.services.launcher.adapters.provisioners.values import SHOWN_MAX, BadSetting, Reader, matching, number, path
+from tenuto.services.launcher.adapters.provisioners.setting_readers import SHOWN_MAX, BadSetting, Reader, matching, number, path
 
 END_NOTICE = "TENUTO_END_NOTICE"
 """Variable that tells the agent whose metadata service announces the machine's end."""

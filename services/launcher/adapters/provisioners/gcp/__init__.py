@@ -23,7 +23,7 @@ from tenuto.services.launcher.adapters.provisioners.gcp.machines import Machine,
 from tenuto.services.launcher.adapters.provisioners.gcp.refusals import NoCredentials, Refusal, Unreachable
 from tenuto.services.launcher.adapters.provisioners.gcp.settings import InstanceSettings, connection_of, instance_of
 from tenuto.services.launcher.adapters.provisioners.groups import take_back, worst
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 
 if TYPE_CHECKING:
     from tenuto.services.launcher.adapters.provisioners.gcp.door import Door

@@ -9,7 +9,15 @@ from typing import Literal
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import boot
 from tenuto.services.launcher.adapters.provisioners.boot import BootSettings
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, read, truth
+from tenuto.services.launcher.adapters.provisioners.setting_readers import (
+    BadSetting,
+    Reader,
+    file_name,
+    matching,
+    number,
+    read,
+    truth,
+)
 
 KIND = "gcp"
 ZONES_MAX = 20

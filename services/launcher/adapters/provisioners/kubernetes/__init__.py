@@ -29,7 +29,7 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
     connection_of,
     pod_of,
 )
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 
 logger = logging.getLogger(__name__)
 

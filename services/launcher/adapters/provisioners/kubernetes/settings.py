@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, read, truth
+from tenuto.services.launcher.adapters.provisioners.setting_readers import (
+    BadSetting,
+    Reader,
+    file_name,
+    matching,
+    number,
+    read,
+    truth,
+)
 
 KIND = "kubernetes"
 

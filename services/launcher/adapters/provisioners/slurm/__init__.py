@@ -20,14 +20,14 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.groups import worst
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tenuto.services.launcher.adapters.provisioners.slurm import checks, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import Commands
 from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest
 from tenuto.services.launcher.adapters.provisioners.slurm.controller import Controller, Submission
 from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job, Row
-from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, rest_settings_of, settings_of
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

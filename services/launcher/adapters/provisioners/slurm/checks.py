@@ -20,7 +20,7 @@ from tenuto.services.launcher.adapters.provisioners.slurm import commands, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
 from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest, number_of
 from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.places import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, seconds_of
 
 Kinds = Sequence[tuple[NodeType, JobSettings]]

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from tenuto.schemas.provisioning import NodeType, Provisioning
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting, Reader, file_name, matching, number, path, read
+from tenuto.services.launcher.adapters.provisioners.setting_readers import (
+    BadSetting,
+    Reader,
+    file_name,
+    matching,
+    number,
+    path,
+    read,
+)
 
 OPTIONS_MAX = 50
 """Most further options of sbatch."""

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tenuto.services.launcher.adapters.provisioners.ssh.connections import Connections, HostAway
+from tenuto.services.launcher.adapters.provisioners.ssh.duplicate_hosts import identity_in, twins_of, words_of
 from tenuto.services.launcher.adapters.provisioners.ssh.installation import Installation, in_thread, send_missing
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import Host, SshSettings, inventory_of, settings_of
-from tenuto.services.launcher.adapters.provisioners.ssh.twins import identity_in, twins_of, words_of
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 from tenuto.version import __version__
 
 logger = logging.getLogger(__name__)

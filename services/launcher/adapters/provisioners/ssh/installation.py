@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
+from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 from tenuto.services.launcher.adapters.provisioners.ssh.connections import Connections, HostAway
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import Host, SshSettings
-from tenuto.services.launcher.adapters.provisioners.values import BadSetting
 from tenuto.version import __version__
 
 WHEELS_MAX = 500

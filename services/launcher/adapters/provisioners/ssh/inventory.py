@@ -17,7 +17,7 @@ from tenuto.schemas.config.resources import SLOTS_MAX
 from tenuto.schemas.config.yaml_text import read_plain
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
-from tenuto.services.launcher.adapters.provisioners.values import (
+from tenuto.services.launcher.adapters.provisioners.setting_readers import (
     BadSetting,
     Reader,
     file_name,

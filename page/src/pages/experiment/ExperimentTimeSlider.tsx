@@ -1,0 +1,40 @@
+import { Button, Stack, Text } from '@mantine/core'
+import type { UseQueryResult } from '@tanstack/react-query'
+import { STORY_MAX } from '../../api/queries'
+import type { LogEvent } from '../../lib/outdatedQueries'
+import { QueryBoundary } from '../../parts/QueryBoundary'
+import { TimeSlider } from '../../parts/TimeSlider'
+
+interface Props {
+  query: UseQueryResult<LogEvent[]>
+  /** False: nobody has looked back yet, and nothing was read for it. */
+  opened: boolean
+  onOpen: () => void
+  at: number | undefined
+  onChange: (at: number | undefined) => void
+}
+
+/** The time slider over all events of the experiment. */
+export function ExperimentTimeSlider({ query, opened, onOpen, at, onChange }: Props) {
+  if (!opened)
+    return (
+      <Button size="compact-sm" variant="default" w="fit-content" onClick={onOpen}>
+        Look at earlier moments
+      </Button>
+    )
+  return (
+    <QueryBoundary query={query}>
+      {(events) => (
+        <Stack gap={4}>
+          <TimeSlider events={events} at={at} onChange={onChange} />
+          {events.length >= STORY_MAX && (
+            <Text size="sm" c="dimmed">
+              The slider reaches over the first {STORY_MAX.toLocaleString('en')} events; `tenuto exp replay --at` shows
+              any moment.
+            </Text>
+          )}
+        </Stack>
+      )}
+    </QueryBoundary>
+  )
+}
