@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -92,5 +93,6 @@ def test_its_plan_simulation_and_a_local_trial(cluster: LiveCluster, tmp_path: P
     assert "searcher.settings.grace" in cluster.cli("exp", "preview", config, "--all", more=WITHOUT).stdout
     compared = cluster.cli("sim", "search", config, "--methods", "random,sobol", "--seeds", "2").stdout
     assert "median_stopping" in compared
-    local = cluster.cli("exp", "create", config, MODEL, "--local")
+    with contextlib.chdir(tmp_path):  # where the record of the run is kept
+        local = cluster.cli("exp", "create", config, MODEL, "--local")
     assert local.returncode == 0
