@@ -25,9 +25,9 @@ REQUEST_BYTES_MAX = 200_000
 """Arguments and environment: as much as one message of such a socket may hold."""
 AHEAD = (
     "asyncio", "ssl", "zoneinfo", "email.utils", "rich.live", "rich.table",
-    *(f"tenuto.cli.{name}" for name in ("describe", "follow", "origin", "replay", "story")),
+    *(f"tenuto.cli.{name}" for name in ("describe", "experiment_story", "follow", "origin", "replay")),
     *(f"tenuto.client.{name}" for name in ("blocking", "events", "files", "packing")),
-    *(f"tenuto.client.{name}" for name in ("showing", "submitting", "tables", "waiting")),
+    *(f"tenuto.client.{name}" for name in ("notebook_html", "submitting", "tables", "waiting")),
     *("tenuto.embedded.nats", "tenuto.embedded.process", "tenuto.kernel.settings"),
     *(f"tenuto.services.{name}.core" for name in ("gateway", "launcher", "scheduler", "searcher", "tracker")),
 )  # fmt: skip
