@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -44,7 +45,15 @@ class GangRun:
     ranks: int = 1
 
     def wait(self) -> int:
-        return self.process.wait(WAIT_SECONDS_MAX)
+        """Waits for the exit code. Ranks that do not end print the stacks of their threads."""
+        try:
+            return self.process.wait(WAIT_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            for process in self.supervisor().children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGABRT)
+            self.process.wait(WAIT_SECONDS_MAX)
+            raise AssertionError(f"it did not end: {self.output()}") from None
 
     @property
     def error(self) -> str:

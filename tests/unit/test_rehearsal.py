@@ -72,3 +72,34 @@ def test_what_fails_in_it_is_not_heard_of(monkeypatch: pytest.MonkeyPatch) -> No
     ours, theirs = socket.socketpair()
     with ours, theirs:
         rehearsal.rehearse(theirs)
+
+
+def test_its_threads_are_waited_for_before_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork while a thread of gRPC holds a lock has that lock for ever."""
+    go, threads = threading.Event(), []
+
+    class Lingering:
+        """As gRPC's channel, whose threads outlive its end."""
+
+        _stub = None
+
+        def __init__(self, *_: object) -> None:
+            threads.append(threading.Thread(target=go.wait))
+            threads[-1].start()
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("tenuto.workers.connection.agent_client.AgentClient", Lingering)
+    monkeypatch.setattr(rehearsal, "imported", tuple)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        rehearsal.rehearse(theirs)
+    [lingering] = threads
+    with monkeypatch.context() as soon:
+        soon.setattr(rehearsal, "THREADS_SECONDS_MAX", 0.0)
+        assert not rehearsal.threads_ended()
+    waiting = threading.Thread(target=go.set)
+    waiting.start()
+    assert rehearsal.threads_ended()
+    assert not lingering.is_alive()

@@ -36,7 +36,7 @@ from tenuto.workers.endings import EXITED, KILLED, SIGNAL_EXIT_BASE
 from tenuto.workers.harness import frameworks
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.orphans import adopt, end_all
-from tenuto.workers.harness.rehearsal import rehearse
+from tenuto.workers.harness.rehearsal import rehearse, threads_ended
 from tenuto.workers.launch.memory_protection import become_private
 from tenuto.workers.launch.token import hand_down_token
 from tenuto.workers.record.environment import remember_packages
@@ -260,7 +260,7 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
             work()
 
         _wait_go(link)
-        supervise(rank)
+        supervise(rank if threads_ended() else None)
     work(lambda: _wait_go(link))
 
 
