@@ -28,7 +28,7 @@ SOURCES_MAX = 1_000
 
 VARIABLES_OF_THE_RUN = (
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_*", "TF_CONFIG",
-    "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+    "TF_GRPC_REUSE_PORT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
 )  # fmt: skip
 """Environment variables that differ for every slot or allocation (which are recorded elsewhere) or that name a path on the
 node. They do not change results. `*`: every variable with this prefix."""
