@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import copy
 import os
-import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from figures import figure, parse
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tenuto.embedded.process import choose_port
 from tenuto.workers.pytorch.distributed.gradients import GradientSync
 
 WIDTH = 300
@@ -108,9 +108,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
     given = parse(parser, ranks=2, steps=2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = choose_port()
     # Nothing but imports was done here, so a fork is safe, and spares each rank the import of torch.
     mp.start_processes(rank_main, args=(given.ranks, port, given.steps), nprocs=given.ranks, start_method="fork")
 

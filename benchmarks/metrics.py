@@ -18,7 +18,6 @@ import math
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from report_world import World as ReportWorld
 from report_world import world as report_world
 
 from tenuto.embedded.postgres import PostgresServer
+from tenuto.embedded.process import choose_port
 from tenuto.kernel.metrics.columns import Columns, cut
 from tenuto.kernel.migrations import migrate
 from tenuto.kernel.service import spare_collector
@@ -214,9 +214,7 @@ async def mlflow(python: str, world: ReportWorld) -> AsyncIterator[Mlflow]:
     with contextlib.suppress(asyncpg.PostgresError):
         await owner.execute("CREATE SCHEMA mlflow")
     await owner.close()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = int(taken.getsockname()[1])
+    port = choose_port()
     url = superuser.replace("postgresql://", "postgresql+psycopg2://") + "?options=-csearch_path%3Dmlflow"
     command = [python, "-m", "mlflow", "server", "--backend-store-uri", url, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1", "--uvicorn-opts", "--loop uvloop --log-level warning"]

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import time
@@ -26,6 +25,7 @@ from figures import figure, parse
 
 from tenuto.client.target import Target
 from tenuto.embedded.postgres import OWNER
+from tenuto.embedded.process import choose_port
 
 API = "/api/2.0/mlflow"
 START_SECONDS_MAX = 180.0
@@ -97,8 +97,7 @@ class Server:
 @contextlib.contextmanager
 def peer(program: Path, database_url: str, directory: Path) -> Iterator[str]:
     """MLflow's server with one worker, as the gateway is one process; yields its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = choose_port()
     command = [
         program,
         "server",

@@ -21,7 +21,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from service_process import ServiceProcess, start
 from standardwebhooks import Webhook
 
 from tenuto.embedded.postgres import PostgresServer
+from tenuto.embedded.process import REST_PORTS, choose_port
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
@@ -107,7 +107,7 @@ class Gateway:
 
 async def measure(arguments: argparse.Namespace, postgres: PostgresServer, directory: Path) -> dict[str, Any]:
     await migrate(postgres.owner_url)
-    port = free_port()
+    port = choose_port(REST_PORTS)
     url = f"http://127.0.0.1:{port}"
     own = {
         "DATABASE_URL": postgres.url, "REST_PORT": str(port), "REST_TOKEN_FILE": str(directory / "token"),
@@ -121,8 +121,8 @@ async def measure(arguments: argparse.Namespace, postgres: PostgresServer, direc
     app.add_routes([web.post("/{number}", receivers.take)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", receiving := free_port())
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    receiving = runner.addresses[0][1]
     token = (directory / "token").read_text().strip()
     async with httpx.AsyncClient(base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}) as http:
         for number in range(arguments.webhooks):
@@ -177,12 +177,6 @@ async def drive(
         "delays_measured": len(delays),
         "append_median_ms": round(1e3 * statistics.median(appends), 1),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from tenuto.embedded.nats import executable
-from tenuto.embedded.process import choose_port
 from tenuto.kernel.bus_permissions import KEEPER, SERVICES, agent_user
 from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.kernel.settings import Settings
@@ -29,6 +28,7 @@ from tenuto.version import __version__
 from tests.support import prometheus_operator
 from tests.support.helm import CHART, LEAST, Document, Helm, lack, named, pods_of
 from tests.support.kubernetes_rules import problems
+from tests.support.ports import own_port
 from tests.support.prometheus_operator import problems as operators_problems
 from tests.support.waiting import SECONDS_MAX
 from tests.unit.test_deploy import MODULES, ON_THE_BUS, asked_for
@@ -292,7 +292,7 @@ async def test_nats_starts_with_the_rendered_configuration_and_takes_agents_in(
     for _ in range(2):  # at each start of the pod
         command = [sys.executable, tmp_path / "users.py", given, users]
         await asyncio.to_thread(subprocess.run, command, check=True, timeout=SECONDS_MAX)
-    port, monitor = choose_port(), choose_port()
+    port, monitor = own_port(), own_port()
     text = data["nats.conf"].replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace("0.0.0.0:8222", f"127.0.0.1:{monitor}")
     (tmp_path / "nats.conf").write_text(text.replace('"/data"', json.dumps(str(tmp_path / "data"))))
     server = await asyncio.create_subprocess_exec(

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tenuto.embedded.process import choose_port
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners import ssh as module
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import settings_of
 from tests.support import sshd as support
+from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import is_live, order, until, until_printed
 from tests.support.ssh_nodes import SshBench
 from tests.support.sshd import Sshd
@@ -43,7 +43,7 @@ async def test_a_host_that_does_not_answer_keeps_its_node(bench: SshBench, monke
     provisioner = bench.provisioner()
     await provisioner.start([order()])
     [node] = await until(provisioner, "running")
-    away = bench.host("h0") | {"port": choose_port()}
+    away = bench.host("h0") | {"port": refusing_port()}
     bench.write_hosts(away, bench.host("h1"))
     await provisioner.close()  # connections that are open would go on
     [kept] = await provisioner.nodes()
@@ -140,7 +140,7 @@ async def test_types_go_to_hosts_that_serve_them(bench: SshBench) -> None:
 
 async def test_check_names_each_host_and_what_it_lacks(bench: SshBench) -> None:
     bench.write_hosts(
-        bench.host("well"), bench.host("away") | {"port": choose_port()}, bench.host("bare", python="/nowhere/python"),
+        bench.host("well"), bench.host("away") | {"port": refusing_port()}, bench.host("bare", python="/nowhere/python"),
         bench.host("stranger", user="nobody"), bench.host("full", directory="/proc/nothing"),
     )  # fmt: skip
     found = await bench.with_settings({}).check()

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tenuto.embedded.nats import executable
-from tenuto.embedded.process import choose_port
 from tests.conftest import Database
 from tests.support import kubernetes_machine as machine
 from tests.support.helm import CHART, Helm, lack
 from tests.support.kubernetes_real import MARKS, RealKubernetes
 from tests.support.live_cluster import TENUTO, WAIT_SECONDS_MAX
 from tests.support.namespaces import reached_at
+from tests.support.ports import own_port
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, STORE, S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.real_part(lack()), *MARKS]
@@ -73,7 +73,7 @@ def installed(helm: Helm, kubernetes: RealKubernetes, database: Database, stores
 
 @contextmanager
 def forwarded(helm: Helm, kubernetes: RealKubernetes) -> Iterator[str]:
-    port = choose_port()
+    port = own_port()
     command = kubectl(helm, kubernetes, "port-forward", "service/tenuto-gateway", f"{port}:8080")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tenuto.embedded.postgres_home import HOME_VARIABLE
-from tenuto.embedded.process import REST_PORTS, choose_port
+from tenuto.embedded.process import REST_PORTS
 from tests.support.live_cluster import COMMAND_SECONDS_MAX, CONFINED
+from tests.support.ports import own_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 BLOCKS = re.findall(r"^```(?:\w+ file=(\S+)|(console))\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -77,7 +78,7 @@ def test_every_step_of_the_tutorial() -> None:
 
 def _run(command: str, shown: str, home: str, environment: dict[str, str]) -> None:
     if command.startswith("tenuto up"):  # other clusters of the suite may have the usual port
-        command += f" --port {choose_port(REST_PORTS)}"
+        command += f" --port {own_port(REST_PORTS)}"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=home,

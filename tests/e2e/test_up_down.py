@@ -22,8 +22,9 @@ import pytest
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
 from tenuto.embedded.postgres_home import HOME_VARIABLE
-from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
+from tenuto.embedded.process import REST_PORTS, is_alive
 from tests.support.live_cluster import COLD, CONFINED, tenuto
+from tests.support.ports import own_port
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
@@ -55,7 +56,7 @@ class User:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         if arguments[:1] == ("up",) and not {"--port", "--data-dir"} & {*arguments} and not self._has_port:
             # One of its own, which it keeps: before a second `up` another cluster may take the usual one.
-            arguments, self._has_port = (*arguments, "--port", str(choose_port(REST_PORTS))), True
+            arguments, self._has_port = (*arguments, "--port", str(own_port(REST_PORTS))), True
         return tenuto(arguments, self.environment | environment, COMMAND_SECONDS_MAX, forked_up=self.forked_up)
 
     def ok(self, *arguments: str) -> str:

@@ -13,7 +13,6 @@ from email.utils import format_datetime
 import pytest
 from aiohttp import web
 
-from tenuto.embedded.process import choose_port
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
@@ -21,6 +20,7 @@ from tenuto.workers.agent import end_notices as module
 from tenuto.workers.agent.departure import NOTICE_SECONDS_MIN, STOP_SECONDS, Departure
 from tenuto.workers.agent.end_notices import EndNotices, aws, gcp, metadata
 from tests.support.metadata_server import MetadataServer, metadata_server
+from tests.support.ports import own_port
 from tests.support.waiting import until_on_loop
 
 WAIT_SECONDS_MAX = 60.0
@@ -209,7 +209,7 @@ async def test_rubbish_neither_ends_the_agent_nor_fills_its_log(
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 async def test_a_service_that_comes_late_is_heard(server: MetadataServer, cloud: str) -> None:
-    port = choose_port()
+    port = own_port()
     async with watching(cloud, f"http://127.0.0.1:{port}") as departure:
         late = MetadataServer()
         late.values |= {

@@ -29,7 +29,6 @@ pytestmark = [
 REAL = """
 import json, os, tempfile
 from pathlib import Path
-from tenuto.embedded.process import REST_PORTS, choose_port
 from tests.support import janitor
 from tests.support.live_cluster import LiveCluster
 

@@ -22,10 +22,11 @@ from tenuto.embedded.cluster import MARK, ProcessSpec, marked_processes, stop_ev
 from tenuto.embedded.files import Layout, Lock, is_up, read_state
 from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
-from tenuto.embedded.process import ServerError, choose_port, port_is_free
+from tenuto.embedded.process import ServerError, port_is_free
 from tenuto.embedded.supervisor import Supervisor
 from tenuto.embedded.worker_account import WorkerRights
 from tenuto.kernel.clock import SystemClock
+from tests.support.ports import own_port
 from tests.support.waiting import until_on_loop
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)", "-m", "tenuto.services.sleeper")
@@ -157,7 +158,7 @@ def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
 def test_a_claim_on_a_port_leaves_no_file(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port_claims, "sys", SimpleNamespace(platform=platform))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    port = choose_port()
+    port = own_port()
     claim, other = PortClaim(port), PortClaim(port)
     assert claim.acquire()
     assert not other.acquire()

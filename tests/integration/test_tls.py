@@ -18,17 +18,18 @@ from faststream.security import SASLPlaintext
 from nats.aio.client import Client
 
 from tenuto.embedded.nats import Listen, NatsServer
+from tenuto.embedded.process import REST_PORTS
 from tenuto.kernel.bus import SafeClient, close, connect
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.certificates import fingerprint_if_self_made, kept_certificate
 from tenuto.kernel.durable_consumer import SafeBroker
-from tenuto.kernel.http_serving import bind
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.join_tokens import JoinToken
 from tenuto.workers.agent import joining
 from tenuto.workers.agent.joining import GatewayAway, NotJoined
 from tests.support.gateway_world import World, gateway_world
+from tests.support.ports import own_port
 from tests.support.waiting import SECONDS_MAX
 
 HOST = "127.0.0.1"
@@ -128,9 +129,7 @@ async def test_no_password_is_sent_to_a_server_that_offers_no_tls() -> None:
 @pytest.fixture
 async def door(database: Any, tmp_path: Path, bus: tuple[NatsServer, BusUsers]) -> AsyncIterator[tuple[World, int]]:
     certificate, key = kept_certificate(tmp_path / "tls", HOST)
-    free = bind("127.0.0.2", 0)
-    port = free.getsockname()[1]
-    free.close()
+    port = own_port(REST_PORTS)
     own = {
         "nats_url": bus[0].url,
         "nats_ca_file": str(certificate),

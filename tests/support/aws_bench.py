@@ -6,11 +6,11 @@ import getpass
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenuto.embedded.process import choose_port
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.aws import AwsProvisioner
 from tests.support.ec2 import CREDENTIALS, REGION, Ec2, linux_image
+from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import POOL, Bench, order
 
 
@@ -40,7 +40,7 @@ class AwsBench(Bench):
         return AwsProvisioner(cluster, pool, Provisioning(provisioner="aws", settings=given), self.directory / "secrets")
 
     def broken(self) -> Provisioner:
-        return self.opens(self.make(self.cluster, POOL, endpoint_url=f"http://127.0.0.1:{choose_port()}"))
+        return self.opens(self.make(self.cluster, POOL, endpoint_url=f"http://127.0.0.1:{refusing_port()}"))
 
     def refused(self) -> Provisioner:
         return self.opens(self.make(self.cluster, POOL, image="ami-00000000"))

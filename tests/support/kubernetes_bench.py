@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.process import choose_port
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
@@ -21,6 +20,7 @@ from tests.support import kubernetes_machine as machine
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.kubernetes_kubelet import Kubelet
 from tests.support.kubernetes_real import RealKubernetes
+from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import POOL, Bench, order
 
 
@@ -46,7 +46,7 @@ class KubernetesBench(Bench):
         return KubernetesProvisioner(cluster, pool, Provisioning(provisioner="kubernetes", settings=given), self.directory)
 
     def broken(self) -> Provisioner:
-        text = (self.directory / "kubeconfig").read_text().replace(self.api.url, f"http://127.0.0.1:{choose_port()}")
+        text = (self.directory / "kubeconfig").read_text().replace(self.api.url, f"http://127.0.0.1:{refusing_port()}")
         (self.directory / "elsewhere").write_text(text)
         return self.opens(self.make(self.cluster, POOL, kubeconfig="elsewhere"))
 
@@ -119,7 +119,7 @@ class RealKubernetesBench(Bench):
         return Provisioning(provisioner="kubernetes", settings=given)
 
     def broken(self) -> Provisioner:
-        text = (self.directory / "kubeconfig").read_text().replace(self.kubernetes.url, f"https://127.0.0.1:{choose_port()}")
+        text = (self.directory / "kubeconfig").read_text().replace(self.kubernetes.url, f"https://127.0.0.1:{refusing_port()}")
         (self.directory / "elsewhere").write_text(text)
         return self.opens(self.make(self.cluster, POOL, kubeconfig="elsewhere"))
 

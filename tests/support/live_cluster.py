@@ -17,10 +17,11 @@ from typing import Any, Self, TypeVar
 import psutil
 
 from tenuto.client import Client, Target
-from tenuto.embedded.process import REST_PORTS, choose_port
+from tenuto.embedded.process import REST_PORTS
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tests.support import commands
+from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
 TENUTO = Path(sys.executable).with_name("tenuto")
@@ -124,7 +125,7 @@ class LiveCluster:
         """Starts the cluster. If that fails, no process of it is left."""
         if not self._has_port and "--port" not in options:
             # One of its own, which it keeps: before a second `up` another cluster may take the usual one.
-            options, self._has_port = (*options, "--port", str(choose_port(REST_PORTS))), True
+            options, self._has_port = (*options, "--port", str(own_port(REST_PORTS))), True
         try:
             self.told_at_start = self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options).stderr
         except BaseException:

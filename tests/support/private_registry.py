@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import docker_daemon
+from tests.support.ports import own_port
 
 START_SECONDS_MAX = 60.0
 USER, PASSWORD = "olga", "word-of-olga"
@@ -62,8 +63,7 @@ class Registry:
 
 @contextlib.contextmanager
 def registry(directory: Path) -> Iterator[Registry]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = own_port()
     (directory / "htpasswd").write_text(_PASSWORDS)
     (directory / "config.yml").write_text(_SETTINGS.format(directory=directory, port=port))
     log = directory / "log"

@@ -19,12 +19,11 @@ import psutil
 from minio import Minio
 from minio.deleteobjects import DeleteObject
 
-from tenuto.embedded.process import choose_port
 from tenuto.kernel.storage.kinds.s3 import S3Definition
 from tenuto.kernel.storage.s3 import S3Store
 from tenuto.kernel.storage.stores import Stores
 from tests.support import litter
-from tests.support.ports import closed_port
+from tests.support.ports import closed_port, own_port
 
 S = TypeVar("S", bound=S3Store)
 
@@ -47,7 +46,7 @@ class S3Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.bucket = "checkpoints"
-        self.port, self._others = choose_port(), [choose_port() for _ in range(3)]
+        self.port, self._others = own_port(), [own_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
         self._answered = False
         self._sockets: list[Path] = []
@@ -90,7 +89,7 @@ class S3Server:
                 if not left or self._answered:  # one that has answered must come back where it was
                     raise
                 shutil.rmtree(self.directory)
-                self.port, self._others = choose_port(), [choose_port() for _ in range(3)]
+                self.port, self._others = own_port(), [own_port() for _ in range(3)]
 
     def _launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -100,7 +99,7 @@ class S3Server:
         identities.write_text(json.dumps({"identities": [{"name": "t", "credentials": [credential], "actions": actions}]}))
         program = shutil.which("weed") or str(Path(sys.executable).with_name("weed"))
         master, volume, filer = self._others
-        grpc = {name: choose_port() for name in ("master", "volume", "filer", "s3")}
+        grpc = {name: own_port() for name in ("master", "volume", "filer", "s3")}
         options = [
             f"-dir={self.directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=50",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.process import choose_port
+from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
 NODES = ("n0", "n1")
@@ -238,7 +238,7 @@ def slurm(more: str = "") -> Iterator[Slurm]:
     directory = Path(tempfile.mkdtemp(prefix="tenuto-slurm-"))  # short: munge's socket is in it
     host = os.uname().nodename.partition(".")[0]
     nodes = "\n".join(
-        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={choose_port()} CPUs=4 RealMemory=1000 State=UNKNOWN"
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={own_port()} CPUs=4 RealMemory=1000 State=UNKNOWN"
         for name in NODES
     )
     path = directory / "slurm.conf"
@@ -246,9 +246,7 @@ def slurm(more: str = "") -> Iterator[Slurm]:
     tokens = "" if rest_lack() else f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={directory}/state/jwt.key"
     (directory / "state/jwt.key").write_bytes(os.urandom(32))
     (directory / "state/jwt.key").chmod(0o600)
-    path.write_text(
-        CONFIGURATION.format(host=host, port=choose_port(), directory=directory, nodes=nodes, tokens=tokens, more=more)
-    )
+    path.write_text(CONFIGURATION.format(host=host, port=own_port(), directory=directory, nodes=nodes, tokens=tokens, more=more))
     (directory / "jobs").mkdir()
     directory.chmod(0o755)
     (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.embedded.process import choose_port
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, jobs
@@ -19,6 +18,7 @@ from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import opt
 from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
 from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import settings_of
+from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import POOL, Bench, order
 from tests.support.slurm import REST_ACCOUNT, Slurm, ordinary_user
 
@@ -44,7 +44,7 @@ class SlurmBench(Bench):
     def broken(self) -> Provisioner:
         conf = self.directory / "slurm.conf"
         there = Path(self.slurm.environment["SLURM_CONF"]).read_text()
-        conf.write_text(re.sub("SlurmctldPort=.*", f"SlurmctldPort={choose_port()}\nMessageTimeout=1", there))
+        conf.write_text(re.sub("SlurmctldPort=.*", f"SlurmctldPort={refusing_port()}\nMessageTimeout=1", there))
         os.environ["SLURM_CONF"] = str(conf)  # the fixture puts it back
         return self.provisioner()
 

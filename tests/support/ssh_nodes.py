@@ -10,10 +10,10 @@ from typing import Any
 import asyncssh
 import yaml
 
-from tenuto.embedded.process import choose_port
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.ssh import SshProvisioner
+from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import POOL, Bench, order
 from tests.support.sshd import Sshd
 
@@ -48,7 +48,7 @@ class SshBench(Bench):
         return self.with_settings({}, cluster=cluster, pool=pool)
 
     def broken(self) -> Provisioner:
-        self.write_hosts(self.host("h0") | {"port": choose_port()})
+        self.write_hosts(self.host("h0") | {"port": refusing_port()})
         return self.provisioner()
 
     def refused(self) -> Provisioner:

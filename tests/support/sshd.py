@@ -13,7 +13,7 @@ from pathlib import Path
 
 import asyncssh
 
-from tenuto.embedded.process import choose_port
+from tests.support.ports import own_port
 
 START_SECONDS_MAX = 120.0
 START_TRIES_MAX = 5
@@ -60,7 +60,7 @@ def sshd(directory: Path) -> Iterator[Sshd]:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's sshd gives its rights up in there
     with contextlib.ExitStack() as stack:
         for _ in range(START_TRIES_MAX):
-            found = Sshd(directory, choose_port())
+            found = Sshd(directory, own_port())
             if stack.enter_context(_running(found)):
                 break
         else:
