@@ -76,7 +76,8 @@ def test_what_fails_in_it_is_not_heard_of(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_its_threads_are_waited_for_before_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork while a thread of gRPC holds a lock has that lock for ever."""
-    go, threads = threading.Event(), []
+    go = threading.Event()
+    threads: list[threading.Thread] = []
 
     class Lingering:
         """As gRPC's channel, whose threads outlive its end."""

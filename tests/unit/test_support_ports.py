@@ -13,7 +13,8 @@ def test_two_processes_do_not_draw_the_same_port(monkeypatch: pytest.MonkeyPatch
     """Nothing listens on the first one yet when the second is drawn."""
     draws = iter([17_001, 17_001, 17_002])
     monkeypatch.setattr(ports, "choose_port", lambda _: next(draws))
-    monkeypatch.setattr(ports, "_KEPT", kept := [])
+    kept: list[socket.socket] = []
+    monkeypatch.setattr(ports, "_KEPT", kept)
     assert [ports.own_port(), ports.own_port()] == [17_001, 17_002]
     for claim in kept:
         claim.close()

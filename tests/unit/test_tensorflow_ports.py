@@ -65,7 +65,8 @@ def test_two_gangs_that_draw_at_once_have_ports_of_their_own(monkeypatch: pytest
         monkeypatch.setenv(name, "")  # which restores it afterwards
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "1")
-    monkeypatch.setattr(cluster, "_HELD", held := [])
+    held: list[socket.socket] = []
+    monkeypatch.setattr(cluster, "_HELD", held)
     found = set()
     for _ in range(2):
         del os.environ["TF_CONFIG"]
