@@ -28,6 +28,8 @@ DEAF_SECONDS_MAX = 60.0
 """Time that an agent has to end after SIGTERM."""
 SAVE_SECONDS_MAX = DEAF_SECONDS_MAX - 10
 """Part of it for what runs there."""
+READS_MAX, READ_SECONDS_BETWEEN = 100, 0.001
+"""Reads of a process's environment, which is empty for a moment while the process becomes another program."""
 LOG_BYTES_MAX = 1 << 20
 """Most of a log that is read, from its end."""
 # Whoever writes its file first is seen by the other: a node that was stopped before it began never begins.
@@ -146,9 +148,17 @@ def _process(here: Path) -> psutil.Process | None:
     """None: it has not begun, or has ended; another process may have its number by now."""
     with contextlib.suppress(FileNotFoundError, psutil.Error):
         process = psutil.Process(int((here / "pid").read_text()))
-        if process.environ().get("TENUTO_AGENT_ID") == here.name.partition("~")[0]:
+        if _environment(process).get("TENUTO_AGENT_ID") == here.name.partition("~")[0]:
             return process
     return None
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    for _ in range(READS_MAX):
+        if found := process.environ():
+            return found
+        time.sleep(READ_SECONDS_BETWEEN)
+    return {}
 
 
 def _age(file: Path) -> float:
