@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -32,16 +31,16 @@ ABOUT = {
 FOUND = sorted(((about, name, kind) for (about, name), forms in FORMS.items() for _, kind in forms), key=str)
 
 
-def parsed() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SERVICES.rglob("*.py")):
-        yield path, ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def parsed() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text())) for path in sorted(SERVICES.rglob("*.py"))]
 
 
-def test_decisions_are_recorded_by_classes_of_numbers_only() -> None:
+def test_decisions_are_recorded_by_classes_of_numbers_only(parsed: list[tuple[Path, ast.Module]]) -> None:
     """So no rule is recorded that has none. A reason that is copied keeps its rule."""
     made = [
         f"{path}:{node.lineno}"
-        for path, tree in parsed()
+        for path, tree in parsed
         if not path.is_relative_to(FAKES)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason"
@@ -49,12 +48,12 @@ def test_decisions_are_recorded_by_classes_of_numbers_only() -> None:
     assert made == []
 
 
-def test_every_class_of_numbers_is_recorded_or_told_somewhere() -> None:
-    used = {node.id for _, tree in parsed() for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def test_every_class_of_numbers_is_recorded_or_told_somewhere(parsed: list[tuple[Path, ast.Module]]) -> None:
+    nodes = [node for _, tree in parsed for node in ast.walk(tree) if isinstance(node, ast.Name | ast.ImportFrom)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
     aliases = {
-        alias.name: alias.asname for _, tree in parsed() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-        for alias in node.names if alias.asname
-    }  # fmt: skip
+        alias.name: alias.asname for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names if alias.asname
+    }
     idle = {kind.__name__ for _, _, kind in FOUND if not {kind.__name__, aliases.get(kind.__name__)} & used}
     assert idle == set()
 
@@ -96,6 +95,8 @@ def _fields(kind: type[Numbers]) -> dict[str, Any]:
             made[item.name] = st.floats(-1e6, 1e6) if "None" not in hint else st.none() | st.floats(-1e6, 1e6)
         elif hint == "<class 'str'>":
             made[item.name] = st.just("3-1")
+        elif hint == "str | None" and item.default is dataclasses.MISSING:  # of any text, one is "None"
+            made[item.name] = st.none() | st.just("3-1")
     return made
 
 

@@ -305,4 +305,4 @@ def _epoch_steps(trainer: Trainer) -> int | None:
         return None
     divided: Callable[[float], int] = math.floor if args.dataloader_drop_last else math.ceil
     batches = divided(divided(samples / args.train_batch_size) / int(args.world_size))
-    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    return max(1, math.ceil(batches / int(args.gradient_accumulation_steps)))

@@ -114,7 +114,7 @@ def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
         callback.carried = Carried(found, passes.rank, callback.slots, passes.note)
 
 
-class EpochEnds(Callback):
+class EpochEnds(Callback):  # type: ignore[misc] # Lightning is not checked
     """Callback that `fit` adds before all others: what is due at the last batch of an epoch is done when the epoch has ended with
     its validation, schedulers and hooks, and no hook of the next one was called. A checkpoint before that would lose them: a
     resumed Lightning does not do them again."""
@@ -132,7 +132,7 @@ class EpochEnds(Callback):
         self._callback.end_epoch(trainer)
 
 
-class TenutoCallback(Callback):
+class TenutoCallback(Callback):  # type: ignore[misc]
     """Callback that `fit` adds to the Trainer."""
 
     def __init__(self, run: Run, passes: Passes, validate: Callable[[Path | None], dict[str, float]]) -> None:

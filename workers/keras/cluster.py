@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 SHARED_PORT_VARIABLE = "TF_GRPC_REUSE_PORT"
 """Variable by which TensorFlow listens on a port that another socket of this user holds. TensorFlow must be told its port,
-seconds before it listens there, and cannot take over an open socket. In between, another program could take a port that nobody
-holds; if that is the first rank of another gang, TensorFlow brings ranks of both together, and some wait for ever."""
+seconds before it listens there, and cannot take over an open socket. In between, another program could take a port that no
+socket holds; if that is the first rank of another gang, TensorFlow brings ranks of both together, and some wait for ever."""
 _HELD: list[socket.socket] = []
 """The socket that holds this rank's port until the process ends."""
 
