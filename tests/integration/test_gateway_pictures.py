@@ -83,6 +83,10 @@ async def test_a_forest_that_takes_too_long_is_given_up_and_leaves_no_process(mo
     answers = await asyncio.gather(*(importances.of(trials, [], user) for user in "abc"), return_exceptions=True)
     assert {type(answer) for answer in answers} == {importance.NoImportance}
     assert all("not found within" in str(answer) for answer in answers)
+    monkeypatch.setattr(importance, "SECONDS_MAX", 300.0)
+    monkeypatch.setattr(importance, "PROCESSOR_SECONDS_MAX", 1)
+    with pytest.raises(importance.NoImportance, match="more than 1 s of a processor"):
+        await importances.of([({f"p{n}": (at * n) % 97 for n in range(1, 60)}, float(at)) for at in range(1_000)], [], "a")
     monkeypatch.setattr(importance, "WAITING_MAX", 0)
     with pytest.raises(importance.NoImportance, match="Too many wait"):
         await importances.of(trials, [], "a")

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import resource
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,10 @@ TRIALS_MIN = 4
 NAMES_MAX = 64
 CHOICES_MAX = 64
 """Values of a hyperparameter that is no number; one with more tells trials apart like a name."""
-SECONDS_MAX = 25.0
-"""Longest computation, less than a browser waits."""
+PROCESSOR_SECONDS_MAX = 25
+"""Longest computation, in whole seconds of a processor, so that a busy machine refuses nothing that an idle one finds."""
+SECONDS_MAX = 120.0
+"""Longest time for it, less than browsers wait: the others' turn comes even if the process does not run at all."""
 WAITING_MAX = 16
 MEMORY_BYTES_MAX = 4 << 30
 """Limit of address space; the libraries map far more than they use."""
@@ -73,8 +76,9 @@ async def _asked(question: bytes) -> dict[str, Any]:
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", MODULE, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment | threads, start_new_session=True
-    )
+        sys.executable, "-m", MODULE, str(PROCESSOR_SECONDS_MAX), stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+        env=environment | threads, start_new_session=True,
+    )  # fmt: skip
     try:
         async with asyncio.timeout(SECONDS_MAX):
             answer, _ = await process.communicate(question)
@@ -85,6 +89,8 @@ async def _asked(question: bytes) -> dict[str, Any]:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+    if process.returncode == -signal.SIGXCPU:
+        raise NoImportance(f"The importance of the hyperparameters takes more than {PROCESSOR_SECONDS_MAX} s of a processor.")
     try:
         found: dict[str, Any] = json.loads(answer)
     except ValueError:
@@ -171,7 +177,8 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = MEMORY_BYTES_MAX if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES_MAX, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS_MAX) + 5, int(SECONDS_MAX) + 5))  # also when the gateway is gone
+    seconds = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     os.nice(NICENESS)
     trials, logs = json.load(sys.stdin)
     try:
