@@ -59,7 +59,7 @@ def main() -> None:
         run.epoch_batches = len(loader)
 
         def save() -> None:
-            with run.checkpoint.save(progress.steps) as directory:
+            with run.checkpoint.save(progress.steps, shard=True) as directory:  # each rank has generators of its own
                 accelerator.save_state(str(directory))  # model, optimizer, scheduler, generators, and the progress
 
         def accuracy() -> float:

@@ -12,6 +12,7 @@ import yaml
 from tests.support import real_parts
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.reactions import stop_at
+from tests.support.trainers_on_ranks import check_two_ranks
 
 real_parts.package("accelerate")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "accelerate"
@@ -73,3 +74,10 @@ def test_killed_and_paused_it_ends_with_the_same_bits(trial: WorkerBench) -> Non
     ours, theirs = files_of(resumed), files_of(whole)
     for name in ("model.safetensors", "optimizer.bin", "scheduler.bin"):
         assert ours[name] == theirs[name], name
+
+
+@pytest.mark.timeout(400)
+def test_two_ranks_leave_together_and_end_with_the_same_validation(tmp_path: Path) -> None:
+    values = {"learning_rate": 0.01, "batch_size": 16}
+    generators = {"random_states_0.pkl", "random_states_1.pkl"}
+    check_two_ranks(tmp_path, EXAMPLE, values, ("accelerate", "sklearn.datasets"), {"model.safetensors", *generators}, **QUIET)
