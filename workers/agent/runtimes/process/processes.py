@@ -1,9 +1,9 @@
 """Worker processes: started so that they outlive the agent, found again by identity, awaited, and killed with all their children.
 
-A worker runs under a small shell in a session of its own. The shell first waits for a line from the agent: if the agent dies
-before it has stored the process, the pipe closes and the shell leaves without having run anything. Afterwards it writes the
-worker's exit code to a file, so that the code is known even if no agent was running when the worker ended. It adopts all that the
-worker leaves behind, and ends that before it leaves itself (harness/orphans.py).
+A worker runs under a small leader (harness/leader.py) in a session of its own. The leader first waits for a line from the agent:
+if the agent dies before it has stored the process, the pipe closes and the leader leaves without having run anything. Afterwards
+it writes how the worker ended to a file, so that this is known even if no agent was running then. It adopts all that the worker
+leaves behind, and ends that before it leaves itself (harness/orphans.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tenuto.kernel.account import Account
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.untrusted_files import is_shortage
-from tenuto.workers.harness import orphans
+from tenuto.workers.harness import leader, orphans
 from tenuto.workers.harness.orphans import is_cleaner
 from tenuto.workers.launch.token import hand_down_token
 
@@ -49,18 +49,7 @@ _FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
 _HAS_PROC = Path("/proc/self/environ").exists()
 _MARK_NAME = b"\0" + RUN_VARIABLE.encode() + b"="
 
-_ORPHANS = (sys.executable, "-I", "-S", os.path.abspath(orphans.__file__))
-_SHELL = """
-read -r go || exit 0
-trap : TERM INT HUP
-exit_file=$1; out=$2; err=$3; python=$4; orphans=$5; shift 5
-"$@" </dev/null >>"$out" 2>>"$err"
-code=$?
-echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
-children=/proc/$$/task/$$/children
-left=; read -r left <"$children"
-[ -e "$children" ] && [ -z "$left" ] || exec "$python" -I -S "$orphans" end
-"""
+_LEADER = (sys.executable, "-I", "-S", os.path.abspath(leader.__file__))
 
 
 @dataclass(frozen=True)
@@ -82,7 +71,7 @@ class Identity:
 
 
 class Spawned:
-    """A shell that waits for the agent's go."""
+    """A leader that waits for the agent's go."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: Identity) -> None:
         assert process.stdin is not None
@@ -92,25 +81,22 @@ class Spawned:
         process.returncode = 0
 
     def go(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the shell was killed meanwhile, which `wait_gone` sees
+        with contextlib.suppress(BrokenPipeError):  # the leader was killed meanwhile, which `wait_gone` sees
             self._stdin.write(b"go\n")
             self._stdin.close()
 
     def abandon(self) -> None:
-        """Makes the shell leave without having run anything."""
+        """Makes the leader leave without having run anything."""
         self._stdin.close()
 
 
 def spawn(
     command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path, account: Account | None = None
 ) -> Spawned:
-    """Starts a shell that waits for its go, with files in the run's existing directory. Raises OSError."""
+    """Starts a leader that waits for its go, with files in the run's existing directory. Raises OSError."""
     with hand_down_token(environment) as (variables, descriptors):
         process = (account.start if account else popen)(
-            [
-                *_ORPHANS, "/bin/sh", "-c", _SHELL, "tenuto-worker",
-                str(files.exit), str(files.stdout), str(files.stderr), sys.executable, _ORPHANS[-1], *command,
-            ],
+            [*_LEADER, str(files.exit), str(files.stdout), str(files.stderr), *command],
             variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -118,7 +104,7 @@ def spawn(
             cwd=cwd,
             start_new_session=True,
             pass_fds=descriptors,
-        )  # fmt: skip
+        )
     started = start_time(process.pid)
     assert started is not None, "a child that nobody has waited for has an entry in the process table"
     return Spawned(process, Identity(process.pid, started))
