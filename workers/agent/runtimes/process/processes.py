@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,10 @@ KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 CLEANER_ROUNDS_MAX = 40
 """Rounds in which helpers that clean up after dead processes are spared, nearly four seconds: torch's shared memory manager
 waits two for further users before it removes the memory."""
-_FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
+ENVIRONMENT_READS_MAX, ENVIRONMENT_SECONDS_BETWEEN = 100, 0.001
+"""Reads of a process's environment while it becomes another program: the kernel shows none until it has read the program's
+headers, which takes some microseconds, or milliseconds from a disk."""
+_FIELD_STATE, _FIELD_PARENT, _FIELD_START, _FIELD_SIZE, _FIELD_ENVIRONMENT, _FIELD_ENVIRONMENT_END = 0, 1, 19, 20, 47, 48
 """Fields of /proc/<pid>/stat, counted from the process state."""
 
 _HAS_PROC = Path("/proc/self/environ").exists()
@@ -120,7 +124,7 @@ def start_time(pid: int) -> int | None:
     our own unwaited child). Raises OSError if the agent has no file descriptor left."""
     fields = _stat(pid)
     if fields is not None:
-        dead = fields[0] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
+        dead = fields[_FIELD_STATE] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
         return None if dead else int(fields[_FIELD_START])
     if Path("/proc/self/stat").exists():
         return None
@@ -211,14 +215,29 @@ def _mark_of(pid: int) -> str:
             return psutil.Process(pid).environ().get(RUN_VARIABLE, "")
         return ""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            block = b"\0" + file.read()
+        block = b"\0" + _environment(pid)
     except OSError as error:
         if is_shortage(error):
             raise
         return ""
     _, name, rest = block.partition(_MARK_NAME)
     return os.fsdecode(rest.partition(b"\0")[0]) if name else ""
+
+
+def _environment(pid: int) -> bytes:
+    """Environment that a process was started with; empty if it has none. Raises OSError."""
+    for _ in range(ENVIRONMENT_READS_MAX):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if block := file.read():
+                return block
+        fields = _stat(pid)
+        if fields is None or fields[_FIELD_STATE] in ("Z", "X") or fields[_FIELD_SIZE] == "0":  # gone, or of the kernel itself
+            return b""
+        if (end := fields[_FIELD_ENVIRONMENT_END]) == "0":
+            time.sleep(ENVIRONMENT_SECONDS_BETWEEN)
+        elif fields[_FIELD_ENVIRONMENT] == end:
+            return b""
+    return b""
 
 
 def kill(identity: Identity) -> None:
