@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_process_without_an_environment_is_not_waited_for(monkeypatch: pytest.
         assert bare.stdout is not None
         assert bare.stdout.readline() == b"begun\n"
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        monkeypatch.setattr(processes.time, "sleep", wait)
+        monkeypatch.setattr(time, "sleep", wait)
         assert [processes._mark_of(pid) for pid in (bare.pid, ended.pid, 2)] == ["", "", ""]
     finally:
         bare.communicate()
