@@ -24,6 +24,7 @@ from tests.support.slurm_nodes import RestBench
 
 REAL = pytest.mark.real_part(support.rest_lack())
 PARENT = JobSettings(directory="/d")
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjF9.c2ln"
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,8 @@ def test_jobs_as_later_versions_show_them() -> None:
         ({"restd_token": "t"}, "give restd, such as"),
         ({"restd": "http+unix:///s", "extra": "--gpus=2"}, "Setting extra may have --exclusive"),
         ({"restd": "http+unix:///s", "restd_token": "../t"}, "Setting restd_token must be"),
+        ({"restd": "http+unix:///s", "restd_token": f"SLURM_JWT={TOKEN}"}, "Setting restd_token must be"),
+        ({"restd": "http+unix:///s", "restd_token": TOKEN}, "Setting restd_token must be"),
     ],
 )
 async def test_settings_that_are_wrong(settings: dict[str, str], words: str) -> None:
@@ -184,5 +187,6 @@ async def test_settings_that_are_wrong(settings: dict[str, str], words: str) -> 
     with pytest.raises(ProvisionerError) as caught:
         await SlurmProvisioner("c", POOL, provisioning).start([order(node_type=NodeType())])
     assert words in str(caught.value)
+    assert TOKEN not in str(caught.value)
     assert caught.value.kind == "refused"
     assert [finding.problem for finding in await SlurmProvisioner("c", POOL, provisioning).check()]

@@ -231,6 +231,24 @@ async def test_the_end_of_a_worker_ends_what_it_has_left(bench: Bench) -> None:
     assert await runtime.find() == {}
 
 
+@pytest.mark.parametrize(
+    ("ending", "code", "killed"),
+    [
+        ("exit 137", 137, False),
+        ("exit 255", 255, False),
+        ("sh -c 'kill -9 $$'; exit", 137, False),  # only a helper of it was killed, and it made a code of that
+        ("kill -9 $$", 137, True),
+        ("kill -15 $$", 143, True),
+    ],
+)
+async def test_a_death_by_a_signal_is_told_from_an_exit_code_of_its_number(
+    bench: Bench, ending: str, code: int, killed: bool
+) -> None:
+    await bench.open(*shell(ending))
+    ended = await bench.wait(await bench.begin())
+    assert (ended.code, ended.killed) == (code, killed)
+
+
 async def test_a_wait_may_be_given_up_and_begun_again(bench: Bench) -> None:
     runtime = await bench.open(*shell(WAITS + "kill -9 $$"))
     handle = await bench.begin()

@@ -39,12 +39,12 @@ class Bench:
         return Path(self.settings.agent_directory)
 
     def workers(self, allocation_id: str) -> list[psutil.Process]:
-        """The python processes of a run, not its shell."""
+        """The worker processes of a run, not the leader of their session."""
         found = []
         for pid, owner in marked(self.directory).items():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
                 process = psutil.Process(pid)
-                if owner == allocation_id and "fake_worker.py" in " ".join(process.cmdline()) and "sh" not in process.name():
+                if owner == allocation_id and "fake_worker.py" in " ".join(process.cmdline()) and os.getsid(pid) != pid:
                     found.append(process)
         return found
 

@@ -105,7 +105,7 @@ def test_a_worker_that_starts_cold_has_no_rights(tmp_path: Path) -> None:
     found = json.loads(files.stdout.read_text())
     assert found["rights"] & ~KEPT == 0
     assert not found["environment"]
-    assert files.exit.read_text() == "0\n"
+    assert files.exit.read_text() == "0 exited\n"
 
 
 def test_private_files_of_a_kept_directory_belong_to_its_keeper(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_all_endings_have_an_outcome() -> None:
         ("137 killed", "lost", None),
         ("86 exited", "failed", None),
         ("86 refused", "failed", "will_repeat"),
-        ("137", "lost", None),  # from a shell, which cannot tell
+        ("137", "lost", None),  # from the shell of an earlier release, which could not tell
         ("80", "failed", None),
         ("", "lost", None),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +26,7 @@ from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.evolve import FOLDS
 from tenuto.services.gateway.state import State
 
+DOCS = Path(__file__).parents[2] / "docs"
 WHY = Reason(rule="test")
 ID = UUID(int=1)
 SLURM = Provisioning(provisioner="slurm", settings={"partition": "gpu"})
@@ -85,6 +88,9 @@ def test_settings_are_recorded_whole_and_once() -> None:
         {"aws_secret": "x"},
         {"api_key": "x"},
         {"image": "ghp_0123456789"},
+        {"restd_token": "eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjF9.c2ln"},
+        {"restd_token": "SLURM_JWT=eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjF9.c2ln"},
+        {"restd_ca": " Bearer eyJhbGciOiJIUzI1NiJ9"},
         {"extra": "-----BEGIN OPENSSH PRIVATE KEY-----"},
     ],
 )
@@ -111,6 +117,15 @@ def test_types_whose_agents_would_not_start_are_refused(changes: dict[str, Any])
 def test_names_of_files_with_keys_are_no_secrets() -> None:
     world = World()
     assert world.provision(SLURM.model_copy(update={"settings": {"key": "id_ed25519", "image_pull_secrets": "regcred"}}))
+
+
+def test_settings_of_the_documented_commands_are_taken() -> None:
+    found = 0
+    for page in sorted(DOCS.glob("*.md")):
+        for name, value in re.findall(r"--set ([a-z_]+)=([^\s`'\"\\]+)", page.read_text()):
+            World().provision(SLURM.model_copy(update={"settings": {name: value}}))
+            found += name == "restd_token"
+    assert found, "the one that says where slurmrestd's token is"
 
 
 def test_nodes_are_followed_from_the_request_to_the_end() -> None:

@@ -2,8 +2,8 @@
 run's variables. The leader of a run adopts every process whose parent has ended (PR_SET_CHILD_SUBREAPER), so all of them are
 below it as long as it lives, and when the worker has ended it leaves only after them.
 
-A leader that is a shell (agent/runtimes/process/processes.py) runs this file as a program, by its path and with the standard
-library alone, as that takes an interpreter only some milliseconds.
+The leader of a cold worker (leader.py) imports this file with the standard library alone, as that takes an interpreter only some
+milliseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 
@@ -94,11 +93,3 @@ def _processes() -> Iterator[tuple[int, str, int]]:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
                 yield int(name), fields[_FIELD_STATE].decode(), int(fields[_FIELD_PARENT])
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["end"]:
-        end_all()
-    else:
-        adopt()
-        os.execv(sys.argv[1], sys.argv[1:])

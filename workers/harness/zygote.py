@@ -1,8 +1,8 @@
 """The zygote: a process that has imported the modules of every training process, and forks one for each run. `import torch` costs
 seconds, a fork some milliseconds. The agent starts it; no user's code is ever loaded here.
 
-The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it replaces the shell of
-agent/runtimes/process/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it gets a job, it
+The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it replaces the leader
+of a cold worker (leader.py): it leads a session of its own, forks the worker, and both stand by. Once it gets a job, it
 sends its process id, waits for its go, writes the worker's exit code to a file, ends what the worker left behind (orphans.py),
 and reports that, and whether there was nothing. If the agent's socket closes, before the go or here, the agent is gone or does
 not need it: then nothing more is started.

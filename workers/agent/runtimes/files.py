@@ -94,8 +94,8 @@ def read_exit_code(files: RunFiles) -> int | None:
 
 
 def _read_code(files: RunFiles) -> tuple[int | None, str]:
-    """Exit code, and the word behind it. A shell, which starts cold workers, writes no word: to it, a program that exits with 137
-    looks like one that was killed."""
+    """Exit code, and the word behind it. Empty: from the shell that an agent of an earlier release put above its cold workers; to
+    it, a program that exits with 137 looked like one that was killed."""
     try:
         code, _, how = read_foreign(files.exit, files.owner).strip().partition(" ")
         return int(code), how

@@ -19,9 +19,11 @@ from tenuto.services.gateway.cluster.state import ClusterState
 from tenuto.services.gateway.rights.checks import check_admin
 
 _SECRET_NAME = re.compile(r"(password|passwd|secret|token|api_?key|access_key|private_key|credential)s?$")
-_NAMES_OF_SECRETS = ("image_pull_secrets",)
-"""Settings that name secrets of Kubernetes, and hold none."""
-_SECRET_VALUE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|^(AKIA|ASIA)[A-Z0-9]{16}$|^tenuto-join-|^gh[pousr]_|^eyJ")
+_NAMES_OF_SECRETS = ("image_pull_secrets", "restd_token")
+"""Settings that name secrets of Kubernetes, or a file of the launcher with one, and hold none."""
+_SECRET_VALUE = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|^(AKIA|ASIA)[A-Z0-9]{16}$|^tenuto-join-|^gh[pousr]_|^(SLURM_JWT\s*=\s*|Bearer\s+)?eyJ"
+)
 _LABEL = re.compile(r"[^=,]+=[^,]*[^,\s]")
 
 
@@ -54,7 +56,7 @@ def _refuse_secrets(settings: Provisioning) -> None:
     for where in (settings.settings, *(node_type.settings for node_type in settings.node_types)):
         for name in sorted(where):
             named = _SECRET_NAME.search(name) and name not in _NAMES_OF_SECRETS
-            if named or _SECRET_VALUE.search(where[name]):
+            if named or _SECRET_VALUE.search(where[name].strip()):
                 raise Refused(
                     f"Setting {name} looks like a secret, and settings are recorded for ever: put it into a file in the "
                     "launcher's TENUTO_PROVISIONER_DIRECTORY, and name that file.",

@@ -48,9 +48,12 @@ def path(name: str, text: str) -> str:
     return found
 
 
-file_name = matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", "the name of a file in the launcher's directory of secrets, without a path"
-)
+def file_name(name: str, text: str) -> str:
+    """Name of a file with a secret, or with something else that is not recorded. A wrong one is not shown: it may be what belongs
+    into the file, such as a web token."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", text) or text.startswith("eyJ"):
+        raise BadSetting(f"Setting {name} must be the name of a file in the launcher's directory of secrets, without a path.")
+    return text
 
 
 def read(kind: str, known: Mapping[str, Reader], given: Mapping[str, str], required: Mapping[str, str]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Worker processes: started so that they outlive the agent, found again by identity, awaited, and killed with all their children.
 
-A worker runs under a small shell in a session of its own. The shell first waits for a line from the agent: if the agent dies
-before it has stored the process, the pipe closes and the shell leaves without having run anything. Afterwards it writes the
-worker's exit code to a file, so that the code is known even if no agent was running when the worker ended. It adopts all that the
-worker leaves behind, and ends that before it leaves itself (harness/orphans.py).
+A worker runs under a small leader (harness/leader.py) in a session of its own. The leader first waits for a line from the agent:
+if the agent dies before it has stored the process, the pipe closes and the leader leaves without having run anything. Afterwards
+it writes how the worker ended to a file, so that this is known even if no agent was running then. It adopts all that the worker
+leaves behind, and ends that before it leaves itself (harness/orphans.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from tenuto.kernel.account import Account
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.untrusted_files import is_shortage
-from tenuto.workers.harness import orphans
+from tenuto.workers.harness import leader, orphans
 from tenuto.workers.harness.orphans import is_cleaner
 from tenuto.workers.launch.token import hand_down_token
 
@@ -43,24 +44,16 @@ KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 CLEANER_ROUNDS_MAX = 40
 """Rounds in which helpers that clean up after dead processes are spared, nearly four seconds: torch's shared memory manager
 waits two for further users before it removes the memory."""
-_FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
+ENVIRONMENT_READS_MAX, ENVIRONMENT_SECONDS_BETWEEN = 100, 0.001
+"""Reads of a process's environment while it becomes another program: the kernel shows none until it has read the program's
+headers, which takes some microseconds, or milliseconds from a disk."""
+_FIELD_STATE, _FIELD_PARENT, _FIELD_START, _FIELD_SIZE, _FIELD_ENVIRONMENT, _FIELD_ENVIRONMENT_END = 0, 1, 19, 20, 47, 48
 """Fields of /proc/<pid>/stat, counted from the process state."""
 
 _HAS_PROC = Path("/proc/self/environ").exists()
 _MARK_NAME = b"\0" + RUN_VARIABLE.encode() + b"="
 
-_ORPHANS = (sys.executable, "-I", "-S", os.path.abspath(orphans.__file__))
-_SHELL = """
-read -r go || exit 0
-trap : TERM INT HUP
-exit_file=$1; out=$2; err=$3; python=$4; orphans=$5; shift 5
-"$@" </dev/null >>"$out" 2>>"$err"
-code=$?
-echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
-children=/proc/$$/task/$$/children
-left=; read -r left <"$children"
-[ -e "$children" ] && [ -z "$left" ] || exec "$python" -I -S "$orphans" end
-"""
+_LEADER = (sys.executable, "-I", "-S", os.path.abspath(leader.__file__))
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Identity:
 
 
 class Spawned:
-    """A shell that waits for the agent's go."""
+    """A leader that waits for the agent's go."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: Identity) -> None:
         assert process.stdin is not None
@@ -92,25 +85,22 @@ class Spawned:
         process.returncode = 0
 
     def go(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the shell was killed meanwhile, which `wait_gone` sees
+        with contextlib.suppress(BrokenPipeError):  # the leader was killed meanwhile, which `wait_gone` sees
             self._stdin.write(b"go\n")
             self._stdin.close()
 
     def abandon(self) -> None:
-        """Makes the shell leave without having run anything."""
+        """Makes the leader leave without having run anything."""
         self._stdin.close()
 
 
 def spawn(
     command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path, account: Account | None = None
 ) -> Spawned:
-    """Starts a shell that waits for its go, with files in the run's existing directory. Raises OSError."""
+    """Starts a leader that waits for its go, with files in the run's existing directory. Raises OSError."""
     with hand_down_token(environment) as (variables, descriptors):
         process = (account.start if account else popen)(
-            [
-                *_ORPHANS, "/bin/sh", "-c", _SHELL, "tenuto-worker",
-                str(files.exit), str(files.stdout), str(files.stderr), sys.executable, _ORPHANS[-1], *command,
-            ],
+            [*_LEADER, str(files.exit), str(files.stdout), str(files.stderr), *command],
             variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -118,7 +108,7 @@ def spawn(
             cwd=cwd,
             start_new_session=True,
             pass_fds=descriptors,
-        )  # fmt: skip
+        )
     started = start_time(process.pid)
     assert started is not None, "a child that nobody has waited for has an entry in the process table"
     return Spawned(process, Identity(process.pid, started))
@@ -134,7 +124,7 @@ def start_time(pid: int) -> int | None:
     our own unwaited child). Raises OSError if the agent has no file descriptor left."""
     fields = _stat(pid)
     if fields is not None:
-        dead = fields[0] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
+        dead = fields[_FIELD_STATE] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
         return None if dead else int(fields[_FIELD_START])
     if Path("/proc/self/stat").exists():
         return None
@@ -225,14 +215,29 @@ def _mark_of(pid: int) -> str:
             return psutil.Process(pid).environ().get(RUN_VARIABLE, "")
         return ""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            block = b"\0" + file.read()
+        block = b"\0" + _environment(pid)
     except OSError as error:
         if is_shortage(error):
             raise
         return ""
     _, name, rest = block.partition(_MARK_NAME)
     return os.fsdecode(rest.partition(b"\0")[0]) if name else ""
+
+
+def _environment(pid: int) -> bytes:
+    """Environment that a process was started with; empty if it has none. Raises OSError."""
+    for _ in range(ENVIRONMENT_READS_MAX):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if block := file.read():
+                return block
+        fields = _stat(pid)
+        if fields is None or fields[_FIELD_STATE] in ("Z", "X") or fields[_FIELD_SIZE] == "0":  # gone, or of the kernel itself
+            return b""
+        if (end := fields[_FIELD_ENVIRONMENT_END]) == "0":
+            time.sleep(ENVIRONMENT_SECONDS_BETWEEN)
+        elif fields[_FIELD_ENVIRONMENT] == end:
+            return b""
+    return b""
 
 
 def kill(identity: Identity) -> None:
