@@ -108,7 +108,7 @@ class GatewayService:
             Sample(catalogue.STREAMS, self.doors.log.tail.clients),
             Sample(catalogue.NOTICES_WAITING, sum(len(webhook.waiting) for webhook in webhooks.values())),
             Sample(catalogue.NOTICES_PARKED, sum(len(webhook.parked) for webhook in webhooks.values())),
-            Sample(catalogue.WEBHOOKS_FAILING, sum(sender is not None and bool(sender.answer) for sender in senders)),
+            Sample(catalogue.WEBHOOKS_FAILING, sum(sender is not None and bool(sender.progress.problem) for sender in senders)),
         ]
 
     async def run(self) -> None:

@@ -88,7 +88,7 @@ async def test_in_order_and_a_poisoned_event_delays_no_other_rule(world: Around)
         [trouble] = (await world.get("/status"))["automations"]
         assert (trouble["name"], trouble["parked"]) == ("mine", 2)
         broken[0] = False
-        answer = await world.http.post("/api/v1/automations/mine/retry")
+        answer = await world.http.post("/api/v1/automations/mine/redeliver")
         assert (answer.status_code, len(answer.json()["numbers"])) == (202, 2)
         view = await world.until(lambda view: len(view["parked"]) == 1 and view["parked"][0]["retries"] == 1)
         assert view["parked"][0]["rule"] == "labelled", "tried again, and parked again; the mended one is gone"
@@ -267,7 +267,8 @@ async def test_one_process_at_a_time_and_nobody_elses(world: Around) -> None:
         body = {"run": 2, "rules": [{"rule": "noted", "position": 10**9}]}
         path = "/api/v1/automations/mine"
         for method, at_, sent in (
-            ("PUT", path, {"rules": ["noted"]}), ("PATCH", path, body), ("DELETE", path, None), ("POST", f"{path}/retry", None),
+            ("PUT", path, {"rules": ["noted"]}), ("PATCH", path, body), ("DELETE", path, None),
+            ("POST", f"{path}/redeliver", None),
         ):  # fmt: skip
             refused = await world.http.request(method, at_, json=sent, headers=eve)
             assert (refused.status_code, refused.json()["error"]["message"]) == (

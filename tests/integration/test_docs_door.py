@@ -91,7 +91,7 @@ async def test_the_commands_of_the_rest_door(database: Any, tmp_path: Path) -> N
         assert len(found) > 16
         for command in found:
             said = await shell.run(command)
-            if "retry" in command:
+            if "redeliver" in command:
                 await asyncio.wait_for(consumer, SECONDS_MAX)
             if "--name lenet" in command:
                 assert "lenet, wide" in said

@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import asyncpg
+import nats.errors
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
@@ -19,8 +22,8 @@ from tenuto.kernel import bus as bus_module
 from tenuto.kernel import effects as effects_module
 from tenuto.kernel import parked as parked_module
 from tenuto.kernel import relay as relay_module
-from tenuto.kernel.effects import Effects, Nack, retry_seconds
-from tenuto.kernel.eventlog import Append
+from tenuto.kernel.effects import Effects, Nack
+from tenuto.kernel.eventlog import Append, LogUnavailable
 from tenuto.kernel.relay import Relay
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
@@ -38,7 +41,7 @@ TYPE = "ExperimentPriorityChanged"
 class World:
     """A log with its relay, and effects that can be started and stopped."""
 
-    def __init__(self, log: MemoryEventLog, settings: Settings, pool: asyncpg.Pool) -> None:
+    def __init__(self, log: MemoryEventLog, settings: Settings, pool: Any) -> None:
         self.log, self.settings, self.pool = log, settings, pool
         self.done: Counter[int] = Counter()
         self._moved = asyncio.Event()
@@ -74,9 +77,24 @@ class World:
         return {event.position for event in await self.log.read(0, 10_000, types=[TYPE])}
 
 
+class Unreachable:
+    """Pool of a database that does not answer the question if it is there."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    async def fetchval(self, query: str, *arguments: Any, **options: Any) -> Any:
+        if query == "SELECT 1":
+            raise ConnectionRefusedError
+        return await self._pool.fetchval(query, *arguments, **options)
+
+
 @pytest.fixture
 async def world(nats: NatsServer, database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(effects_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(effects_module, "RETRIES", replace(effects_module.RETRIES, first_seconds=0.01))
     settings = Settings(nats_url=nats.url)
     log = MemoryEventLog()
     pool = await asyncpg.create_pool(database.url, min_size=1, max_size=3)
@@ -147,7 +165,7 @@ async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> 
         await world.until(lambda: len(world.done) == 2)
         rows = await until_async(lambda: world.pool.fetch("SELECT * FROM parked"))
     assert set(world.done) == {3, 5}
-    assert attempts == {1: effects_module.ATTEMPTS_MAX, 3: 3, 5: 1}
+    assert attempts == {1: effects_module.RETRIES.attempts_max, 3: 3, 5: 1}
     [row] = rows
     assert (row["consumer"], row["kind"], row["reason"]) == ("effects-test", TYPE, "OSError: the disk is gone")
 
@@ -246,10 +264,28 @@ async def test_a_bus_that_lost_its_disk_forgets_no_effect(
     assert world.done[1] == 1, "what was noted as handled is not handled again"
 
 
-def test_waits_double_up_to_a_bound() -> None:
-    waits = [retry_seconds(attempt) for attempt in range(1, 12)]
-    assert waits[:3] == [1.0, 2.0, 4.0]
-    assert max(waits) == effects_module.RETRY_SECONDS_MAX
+async def test_an_outage_of_the_database_or_the_bus_is_no_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More failures than an effect has attempts; each is the trouble of a neighbour, and nothing is parked."""
+    attempts_max = effects_module.RETRIES.attempts_max
+    assert attempts_max is not None
+    monkeypatch.setattr(effects_module, "RETRIES", replace(effects_module.RETRIES, max_seconds=0.02))
+    outages = [
+        *[LogUnavailable("the log is away")] * attempts_max,
+        *[nats.errors.TimeoutError()] * attempts_max,
+        *[ConnectionRefusedError("the database is away")] * attempts_max,
+    ]
+    left = iter(outages)
+
+    async def handler(event: Event) -> None:
+        if (outage := next(left, None)) is not None:
+            raise outage
+        world.count(event)
+
+    await world.add(1)
+    world.pool = Unreachable(world.pool)
+    async with world.effects(handler):
+        await world.until(lambda: world.done[1] == 1)
+    assert await world.pool.fetchval("SELECT count(*) FROM parked") == 0
 
 
 @pytest.mark.timeout(method="thread")

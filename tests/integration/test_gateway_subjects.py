@@ -50,5 +50,5 @@ async def test_whose_a_webhook_is_is_looked_up_after_the_log_was_read(
 
     async with gateway_world(database, tmp_path) as world:
         monkeypatch.setattr(Door, "users_known", not_yet)
-        for path in ("webhooks/done/test", "automations/mine/retry"):
+        for path in ("webhooks/done/test", "automations/mine/redeliver"):
             assert (await world.http.post(f"/api/v1/{path}")).status_code == 503, path

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.events.trial import NoticeReported, TrialFailed
+from tenuto.services.gateway.notices.policies import delivering
 from tests.support.gateway_world import World, gateway_world, requested
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
 from tests.support.waiting import SECONDS_MAX, until_async
@@ -68,7 +70,7 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[Hooks]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of a tenth: what is tested is their order."""
-    monkeypatch.setattr("tenuto.services.gateway.notices.policies.delivering.FIRST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(delivering, "RETRIES", replace(delivering.RETRIES, first_seconds=0.1))
 
 
 def agents(receiver: Receiver) -> list[str]:

@@ -290,7 +290,7 @@ def _parked_is_no_more_believed_when_it_is_tried_again(cluster: LiveCluster) -> 
     items = cluster.json("parked", "ls")
     item = next(item for item in items if "does not show that allocation" in item["reason"])
     number = str(item["number"])
-    again = cluster.cli("parked", "retry", number, check=False)
+    again = cluster.cli("parked", "redeliver", number, check=False)
     assert again.returncode == 1
     assert f"{number} cannot be handled: agent" in again.stdout
     assert "does not show that allocation" in again.stdout

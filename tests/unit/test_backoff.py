@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.kernel.backoff import SAY_SECONDS_MAX, Backoff, Seldom, wait_seconds
+from tenuto.kernel.backoff import SAY_SECONDS_MAX, Backoff, Seldom
+from tenuto.kernel.reactions import wait_seconds
 
 
 @given(st.integers(min_value=0, max_value=10**6), st.floats(0.01, 10), st.floats(10, 1000))

@@ -11,20 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.reactions import Failure, Progress
 from tenuto.schemas.events.notice import WebhookFailed
 from tenuto.schemas.sentences import sentence
 from tenuto.schemas.webhooks import AgentLostTrigger, MetricTrigger, StallTrigger
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.notices.commands import ChangeWebhookSecret, NoteDelivery, Redeliver, RemoveWebhook, TryWebhook
 from tenuto.services.gateway.notices.policies import delivering
-from tenuto.services.gateway.notices.policies.delivering import (
-    TRY_SECONDS,
-    WAIT_SECONDS_MAX,
-    first_batch,
-    gives_up,
-    message_id,
-    wait_seconds,
-)
+from tenuto.services.gateway.notices.policies.delivering import first_batch, message_id
 from tenuto.services.gateway.notices.state import Notice
 from tenuto.services.gateway.state import State
 from tests.support.notice_world import ID, LOST, SECOND_US, World, said, submitted, validated
@@ -149,21 +143,10 @@ def test_batches_keep_the_order_and_lose_nothing(groups: list[tuple[int, int]]) 
     assert sent == sorted(sent)
 
 
-@given(st.integers(1, 1_000), st.one_of(st.none(), st.floats(0, 1e9)), st.floats(0, 1))
-def test_waits_grow_keep_what_was_asked_for_and_have_a_bound(attempts: int, asked: float | None, fraction: float) -> None:
-    wait = wait_seconds(attempts, asked, fraction)
-    assert 0.5 <= wait <= TRY_SECONDS * 1.1
-    if asked is None:
-        assert wait <= WAIT_SECONDS_MAX
-        assert wait <= wait_seconds(attempts + 1, None, fraction)
-    else:
-        assert wait >= min(asked, TRY_SECONDS)
-
-
 def test_a_day_of_attempts() -> None:
-    [notice] = World(AgentLostTrigger()).happens(LOST) and [Notice(1, str(ID), 0, 0, 1, 0, "AgentLost", "error", False, "{}")]
-    now, attempts = 0.0, 0
-    while not gives_up([notice], int(now * 1e6), wait := wait_seconds(attempts + 1, None, 0.5)):
-        now, attempts = now + wait, attempts + 1
-    assert 22 * 3_600 < now <= 24 * 3_600
-    assert 25 <= attempts <= 60
+    progress, now_us = Progress(), 0
+    while not (progress := delivering.RETRIES.failed(progress, Failure("HTTP 500"), now_us, 0.5)).parked:
+        assert progress.next_us is not None
+        now_us = progress.next_us
+    assert 22 * 3_600 < now_us / SECOND_US <= 24 * 3_600
+    assert 25 <= progress.attempts <= 60

@@ -12,8 +12,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PURE_FILES = {"state.py", "commands.py", "decide.py", "evolve.py", "core.py"}
 PURE_FOLDERS = {"state", "decide", "evolve", "methods", "policies", "rights"}
-PURE_PROTOCOL = ("workers/agent/lane_decisions.py", "workers/agent/fair_turns.py", "src/tenuto/kernel/reception.py")
-"""Both sides of the road of reports."""
+PURE_PROTOCOL = (
+    "workers/agent/lane_decisions.py", "workers/agent/fair_turns.py", "src/tenuto/kernel/reception.py",
+    "src/tenuto/kernel/reactions.py",
+)  # fmt: skip
+"""Both sides of the road of reports, and the rule for attempts of every receiver of events."""
 IMPORTS_ALLOWED = {
     "__future__", "ast", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum", "fractions", "functools",
     "hashlib", "heapq", "immutables", "itertools", "json", "keyword", "math", "operator", "pydantic", "pydantic_core", "re",

@@ -10,7 +10,7 @@ from tenuto.services.gateway.http.examples import TIME_US, later
 BODIES: dict[str, Any] = {
     "PATCH /automations/{automation}": {"run": 1, "rules": [{"rule": "announce", "position": 120}]},
     "PUT /automations/{automation}": {"rules": ["announce"], "source": "sse"},
-    "POST /automations/{automation}/retry": {"numbers": [1, 2]},
+    "POST /automations/{automation}/redeliver": {"numbers": [1, 2]},
 }
 VIEWS: dict[type[Any], Any] = {
     AutomationView: {

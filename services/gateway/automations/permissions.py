@@ -13,5 +13,5 @@ ROUTES: Mapping[str, Rule] = {
     "PUT /api/v1/automations/{automation}": CHANGES_AUTOMATION,
     "PATCH /api/v1/automations/{automation}": CHANGES_AUTOMATION,
     "DELETE /api/v1/automations/{automation}": CHANGES_AUTOMATION,
-    "POST /api/v1/automations/{automation}/retry": CHANGES_AUTOMATION,
+    "POST /api/v1/automations/{automation}/redeliver": CHANGES_AUTOMATION,
 }

@@ -67,14 +67,15 @@ async def move(door: Door, automation: AutomationName, body: MoveAutomationBody)
     except ParkingFull:
         raise DoorError(
             "too_large",
-            f"Automation {automation} has too many parked events: mend their cause, then `tenuto automation retry {automation}`.",
+            f"Automation {automation} has too many parked events: mend their cause, then "
+            f"`tenuto automation redeliver {automation}`.",
         ) from None
     return answer(MovedView(retries=tuple(retries)))
 
 
-@router.post("/automations/{automation}/retry", response_model=RetriedView, status_code=202)
-async def retry(door: Door, automation: AutomationName, body: RetryAutomationBody | None = None) -> Response:
-    """Has parked events tried again by the automation's process, at its next heartbeat."""
+@router.post("/automations/{automation}/redeliver", response_model=RetriedView, status_code=202)
+async def redeliver(door: Door, automation: AutomationName, body: RetryAutomationBody | None = None) -> Response:
+    """Delivers parked events again, by the automation's process, at its next heartbeat."""
     await _found(door, automation)
     return answer(RetriedView(numbers=tuple(await door.automations.retry(automation, body.numbers if body else ()))), 202)
 

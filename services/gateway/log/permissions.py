@@ -16,6 +16,6 @@ ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/parked/{number}": SEES,
     "POST /api/v1/log/verify": UPKEEP,
     "POST /api/v1/log/anchor": UPKEEP,
-    "POST /api/v1/parked/{number}/retry": UPKEEP,
+    "POST /api/v1/parked/{number}/redeliver": UPKEEP,
     "POST /api/v1/views/rebuild": UPKEEP,
 }

@@ -9,6 +9,9 @@ from uuid import UUID
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
 from tenuto.services.gateway.rights.commands import UserCommand
 
+Outcome = Literal["delivered", "delayed", "refused", "too_late"]
+"""Outcome of a message: sent, tried again after a recorded wait, or parked."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CreateWebhook(UserCommand):
@@ -81,7 +84,7 @@ class NoteDelivery:
     created_us: int
     """Creation time of the webhook that the message was for: another one may have the name by now."""
     numbers: tuple[int, ...]
-    outcome: Literal["delivered", "delayed", "refused", "too_late"]
+    outcome: Outcome
     attempts: int
     answer: str
     message_id: str = ""

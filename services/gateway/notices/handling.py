@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenuto.kernel.reactions import Progress
 from tenuto.services.gateway.notices.bodies import WebhookTroubleView, WebhookView
 from tenuto.services.gateway.notices.door import NoticesDoor
 from tenuto.services.gateway.notices.state import Webhook
@@ -27,8 +28,7 @@ def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
 
 def view_of(door: NoticesDoor, webhook: Webhook) -> WebhookView:
     sender = door.deliveries.sender(webhook.name)
-    failing = sender is not None and bool(sender.answer)
-    next_us = sender.next_us if sender is not None and failing else webhook.resume_us
+    progress = Progress() if sender is None else sender.progress
     return WebhookView(
         name=webhook.name,
         owner=webhook.owner,
@@ -43,7 +43,7 @@ def view_of(door: NoticesDoor, webhook: Webhook) -> WebhookView:
         notices=webhook.number,
         waiting=len(webhook.waiting),
         parked=len(webhook.parked),
-        attempts=sender.attempts if sender is not None and failing else 0,
-        answer=sender.answer if sender is not None else "",
-        next_us=next_us or None,
+        attempts=progress.attempts,
+        answer=progress.problem,
+        next_us=progress.next_us or webhook.resume_us or None,
     )

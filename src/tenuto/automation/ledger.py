@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, Refused
+from tenuto.kernel.reactions import Progress
 
 HEARTBEAT_SECONDS = 5.0
 """Interval of notes without news: a sixth of the time after which the gateway calls a process silent."""
@@ -24,24 +25,14 @@ class Superseded(Exception):
     """Another process of this automation was started later, or the automation was removed."""
 
 
-@dataclass
-class Progress:
-    """Progress of one rule."""
-
-    rule: str
-    position: int
-    attempts: int = 0
-    problem: str = ""
-    next_us: int | None = None
-
-    def body(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "position": self.position,
-            "attempts": self.attempts,
-            "problem": self.problem[:REASON_CHARACTERS_MAX],
-            "next_us": self.next_us,
-        }
+def _body(rule: str, progress: Progress) -> dict[str, Any]:
+    return {
+        "rule": rule,
+        "position": progress.position,
+        "attempts": progress.attempts,
+        "problem": progress.problem[:REASON_CHARACTERS_MAX],
+        "next_us": progress.next_us,
+    }
 
 
 @dataclass(frozen=True)
@@ -61,12 +52,13 @@ class Retry:
 
 
 class Ledger:
-    """Ledger of a process. Rules change their Progress and call `changed`; one task notes it."""
+    """Ledger of a process. The progress of its rules changes, and they call `changed`; one task notes it."""
 
-    def __init__(self, client: AsyncClient, name: str, run: int, progress: Sequence[Progress]) -> None:
+    def __init__(self, client: AsyncClient, name: str, run: int, positions: Mapping[str, int]) -> None:
+        """`positions` of the rules, as the gateway has them."""
         self._client, self._path, self._run = client, f"/automations/{name}", run
-        self.progress = {item.rule: item for item in progress}
-        self._noted: dict[str, dict[str, Any]] = {item.rule: item.body() for item in progress}
+        self.progress = {rule: Progress(position) for rule, position in positions.items()}
+        self._noted = self._bodies()
         self._parking: list[Parking] = []
         self._handled: list[int] = []
         self._asked: set[int] = set()
@@ -109,7 +101,7 @@ class Ledger:
     async def note(self, *, ended: bool = False) -> None:
         """Sends all news in one request. Raises Superseded, and Away if it may be tried again."""
         self._wake.clear()
-        now = {rule: item.body() for rule, item in self.progress.items()}
+        now = self._bodies()
         parking, handled = list(self._parking), list(self._handled)
         body = {
             "run": self._run,
@@ -144,6 +136,9 @@ class Ledger:
     def tried(self, number: int) -> None:
         """Notes that a parked event was tried again and is parked again: it may be requested once more."""
         self._asked.discard(number)
+
+    def _bodies(self) -> dict[str, dict[str, Any]]:
+        return {rule: _body(rule, progress) for rule, progress in self.progress.items()}
 
     def _settle(self, parking: list[Parking], error: Exception | None) -> None:
         self._parking = self._parking[len(parking) :]

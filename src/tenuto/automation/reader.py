@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -21,8 +23,8 @@ from tenuto.automation.window import Told, Window, page
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, ClientError
 from tenuto.client.target import Target
-from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.private_files import write_private
+from tenuto.kernel.reactions import Failure, Progress, Reaction, Retries
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 
@@ -136,8 +138,11 @@ class Reader:
                 await stop_task(handling)
 
     async def _handle_all(self, window: Window) -> None:
-        position, more = window.end, window.waking()
+        more = window.waking()
+        retries = Retries(PAUSE_SECONDS, PAUSE_SECONDS_MAX)
+        reaction = Reaction(retries, lambda: time.time_ns() // 1000, progress=Progress(window.end))
         while True:
+            position = reaction.progress.position
             more.clear()
             try:
                 found = await window.after(position)
@@ -149,36 +154,56 @@ class Reader:
             for told in found.events:
                 wanted = [handler for types, handler in self._handlers if not types or told["type"] in types]
                 for handler in wanted:
-                    await _handled(handler, told)
+                    await reaction.settle(_Delivery(handler, told), told["position"])
                 unsaved = told
                 if wanted:
                     await self._save(told)
                     unsaved = None
-                position = told["position"]
+                reaction.progress = reaction.progress.passed(told["position"])
             if unsaved is not None:  # events without a handler are read again after a crash, rather than saved one by one
                 await self._save(unsaved)
-            position = max(position, found.upto)
-            if not found.events and position >= window.end:
+            reaction.progress = reaction.progress.passed(found.upto)
+            if not found.events and reaction.progress.position >= window.end:
                 await more.wait()
 
     async def _save(self, told: Told) -> None:
         await self._position.save(Place(told["position"], told["id"]))
 
 
-async def _handled(handler: Handler, told: Told) -> None:
-    backoff = Backoff(PAUSE_SECONDS, PAUSE_SECONDS_MAX)
-    event = Event.of(told)
-    while True:
-        try:
-            await handler(event)
-            return
-        except Exception as error:
-            pause_seconds = backoff.failed()
-            name, why = getattr(handler, "__name__", "the handler"), f"{type(error).__name__}: {error}"
-            logger.warning(
-                "%s failed at event %d (%s); it gets the event again in %g s", name, event.position, why, pause_seconds
-            )
-            await asyncio.sleep(pause_seconds)
+class _Delivery:
+    """Delivery of one event to a handler."""
+
+    def __init__(self, handler: Handler, told: Told) -> None:
+        self._handler, self._event = handler, Event.of(told)
+
+    def stopped(self) -> bool:
+        return False
+
+    async def attempt(self) -> None:
+        await self._handler(self._event)
+
+    def failure(self, error: Exception) -> Failure:
+        return Failure(f"{type(error).__name__}: {error}", "outage" if _is_outage(error) else "attempt")
+
+    async def park(self, progress: Progress, failure: Failure) -> None:
+        raise AssertionError("the attempts have no limit")
+
+    async def wait(self, progress: Progress, failure: Failure) -> None:
+        seconds = max(0.0, (progress.next_us or 0) / 1e6 - time.time())
+        logger.warning(
+            "%s failed at event %d (%s); it gets the event again in %.2g s",
+            getattr(self._handler, "__name__", "the handler"),
+            self._event.position,
+            failure.reason,
+            seconds,
+        )
+        await asyncio.sleep(seconds)
+
+
+def _is_outage(error: Exception) -> bool:
+    """True if the cluster or its bus could not be reached. A program that never imported the bus's package has no such error."""
+    bus = sys.modules.get("nats.errors")
+    return isinstance(error, Away) or (bus is not None and isinstance(error, bus.Error))
 
 
 async def _check(client: AsyncClient, place: Place) -> None:

@@ -18,6 +18,7 @@ from tenuto.automation.window import Told, Window, page
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, ClientError, Refused
 from tenuto.client.target import Target
+from tenuto.kernel.reactions import CannotPark, Failure, Progress, Reaction, Retries
 
 PAUSE_SECONDS = 1.0
 """Wait before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
@@ -92,16 +93,69 @@ async def _guarded(made: Coroutine[Any, Any, object]) -> None:
         raise HandlerFailed(f"{type(error).__name__}: {error}") from error
 
 
+class _Delivery:
+    """Delivery of one event to the handler of a rule. `retry`: the parked event, if it is one."""
+
+    def __init__(self, runner: RuleRunner, position: int, told: Told | None, retry: Retry | None = None) -> None:
+        self._runner, self._position, self._told, self._retry = runner, position, told, retry
+        self._type = "unreadable" if told is None else told["type"]
+        self._what = f"{self._type} at {position}" if retry is None else f"parked event {retry.number}"
+
+    def stopped(self) -> bool:
+        return self._runner.stopping.is_set()
+
+    async def attempt(self) -> None:
+        if self._told is None:
+            raise HandlerFailed("the event cannot be read any more")
+        rule = self._runner.rule
+        event = Event.of(self._told)
+        try:
+            async with asyncio.timeout(rule.timeout_seconds):
+                await self._runner.thread.call(rule.handler(event, self._runner.cluster(event)))  # type: ignore[arg-type]
+        except TimeoutError:
+            raise HandlerFailed(f"it did not return within {rule.timeout_seconds:g} s") from None
+        if self._retry is not None:
+            self._runner.ledger.handled(self._retry.number)
+        self.say("is handled")
+
+    def failure(self, error: Exception) -> Failure:
+        return Failure(str(error), "final" if isinstance(error, Park) else "outage" if isinstance(error, Away) else "attempt")
+
+    async def park(self, progress: Progress, failure: Failure) -> None:
+        try:
+            await self._runner.ledger.park(self._runner.rule.name, self._position, self._type, failure.reason)
+        except Refused as error:
+            raise CannotPark(str(error)) from None
+        if self._retry is not None:
+            self._runner.ledger.tried(self._retry.number)
+        self.say(f"is parked: {failure.reason}")
+
+    async def wait(self, progress: Progress, failure: Failure) -> None:
+        seconds = max(0.0, (progress.next_us or 0) / 1e6 - time.time())
+        if self._retry is None:
+            self._runner.note(progress)
+        count = "" if failure.kind == "outage" else f" ({progress.attempts})"
+        self.say(f"failed{count}, next in {seconds:.0f} s: {failure.reason}")
+        await self._runner.pause(seconds)
+
+    def say(self, text: str) -> None:
+        self._runner.say(f"{self._runner.rule.name}: {self._what} {text}")
+
+
 class RuleRunner:
     def __init__(
         self, app: str, rule: Rule, thread: HandlerThread, window: Window, ledger: Ledger, client: AsyncClient, say: Say
     ) -> None:
-        self._app, self._rule, self._thread, self._window, self._ledger = app, rule, thread, window, ledger
-        self._client, self._say, self._labels = client, say, Labels(client)
-        self._progress = ledger.progress[rule.name]
+        self.rule, self.thread, self.ledger, self.say = rule, thread, ledger, say
+        self._app, self._window, self._client, self._labels = app, window, client, Labels(client)
         self._wake = window.waking()
         self._retries: deque[Retry] = deque()
+        self._reaction = self._reacting(rule.attempts, ledger.progress[rule.name])
         self.stopping = asyncio.Event()
+
+    def _reacting(self, attempts: int, progress: Progress) -> Reaction:
+        retries = Retries(PAUSE_SECONDS, PAUSE_SECONDS_MAX, attempts_max=attempts)
+        return Reaction(retries, lambda: time.time_ns() // 1000, random.random, progress)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -112,6 +166,9 @@ class RuleRunner:
         self._retries.append(retry)
         self._wake.set()
 
+    def cluster(self, event: Event[Any]) -> Cluster:
+        return Cluster(self.thread.client, self._app, self.rule.name, event.id, event.position)
+
     async def run(self) -> None:
         """Runs until `stop`. Raises Refused if the token is revoked."""
         while not self.stopping.is_set():
@@ -120,94 +177,46 @@ class RuleRunner:
                 while self._retries and not self.stopping.is_set():
                     await self._again(self._retries[0])
                     self._retries.popleft()
-                found = await self._window.after(self._progress.position)
+                found = await self._window.after(self._reaction.progress.position)
                 for told in found.events:
                     if self.stopping.is_set():
                         return
-                    if await concerns(self._rule, told, self._labels) and not await self._handle(told):
+                    if await concerns(self.rule, told, self._labels) and not await self._handle(told):
                         return
-                    self._moved(told["position"])
+                    self._passed(told["position"])
                     if self._retries:
                         break
             except Away:
-                await self._pause(PAUSE_SECONDS)
+                await self.pause(PAUSE_SECONDS)
                 continue
             if not found.events:
-                self._moved(found.upto)
+                self._passed(found.upto)
                 if found.upto >= self._window.start and not self._retries:
                     await self._wake.wait()
 
-    def _moved(self, position: int) -> None:
-        if position > self._progress.position:
-            self._progress.position = position
-            # What it passes over is noted with the next heartbeat: a restart passes over it again.
+    def note(self, progress: Progress) -> None:
+        self.ledger.progress[self.rule.name] = progress
+        self.ledger.changed()
+
+    def _passed(self, position: int) -> None:
+        # Without `changed`: it is noted with the next heartbeat, as a restart passes over the same events again.
+        self._reaction.progress = self.ledger.progress[self.rule.name] = self._reaction.progress.passed(position)
 
     async def _handle(self, told: Told) -> bool:
         """Tries the event until it is handled or parked; False if the process stops before."""
-        failed = 0
-        while not self.stopping.is_set():
-            reason = await self._attempt(told)
-            if reason is None:
-                self._settled(told)
-                self._say(f"{self._rule.name}: {told['type']} at {told['position']} is handled")
-                return True
-            if isinstance(reason, Away):
-                failed = max(failed, 1)  # the cluster's trouble, not the handler's: it is waited for
-            else:
-                failed += 1
-            if isinstance(reason, Park) or failed >= self._rule.attempts:
-                try:
-                    await self._ledger.park(self._rule.name, told["position"], told["type"], str(reason))
-                except Refused as error:
-                    reason = error
-                else:
-                    self._settled(told)
-                    self._say(f"{self._rule.name}: {told['type']} at {told['position']} is parked: {reason}")
-                    return True
-            pause = min(PAUSE_SECONDS * 2.0 ** min(failed - 1, 20), PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0)
-            self._progress.attempts, self._progress.problem = failed, str(reason)
-            self._progress.next_us = int((time.time() + pause) * 1e6)
-            self._ledger.changed()
-            self._say(
-                f"{self._rule.name}: {told['type']} at {told['position']} failed ({failed}), next in {pause:.0f} s: {reason}"
-            )
-            await self._pause(pause)
-        return False
-
-    async def _attempt(self, told: Told) -> Exception | None:
-        """Error of one attempt; None: the event is handled."""
-        try:
-            event = Event.of(told)
-            cluster = Cluster(self._thread.client, self._app, self._rule.name, event.id, event.position)
-            async with asyncio.timeout(self._rule.timeout_seconds):
-                await self._thread.call(self._rule.handler(event, cluster))  # type: ignore[arg-type]
-        except TimeoutError:
-            return HandlerFailed(f"it did not return within {self._rule.timeout_seconds:g} s")
-        except Exception as error:
-            return error
-        return None
-
-    def _settled(self, told: Told) -> None:
-        progress = self._progress
-        progress.position = max(progress.position, told["position"])
-        progress.attempts, progress.problem, progress.next_us = 0, "", None
-        self._ledger.changed()
+        delivery = _Delivery(self, told["position"], told)
+        if not await self._reaction.settle(delivery, told["position"]):
+            return False
+        self.note(self._reaction.progress)
+        return True
 
     async def _again(self, retry: Retry) -> None:
+        """Tries a parked event once more; what fails is parked again."""
         found = await page(self._client, retry.position - 1, retry.position, 1)
-        reason: Exception | None = HandlerFailed("the event cannot be read any more")
-        if found:
-            reason = await self._attempt(found[0])
-        if reason is None:
-            self._ledger.handled(retry.number)
-            self._say(f"{self._rule.name}: parked event {retry.number} is handled")
-            return
-        event_type = found[0]["type"] if found else "unreadable"
-        await self._ledger.park(self._rule.name, retry.position, event_type, str(reason))
-        self._ledger.tried(retry.number)
-        self._say(f"{self._rule.name}: parked event {retry.number} stays parked: {reason}")
+        delivery = _Delivery(self, retry.position, found[0] if found else None, retry)
+        await self._reacting(1, Progress()).settle(delivery, retry.position)
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()

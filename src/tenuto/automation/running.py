@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 
 from tenuto.automation.app import App
-from tenuto.automation.ledger import Ledger, Progress, Retry, Superseded
+from tenuto.automation.ledger import Ledger, Retry, Superseded
 from tenuto.automation.rules import HandlerThread, RuleRunner
 from tenuto.automation.sources import Source, SseSource
 from tenuto.automation.window import Window
@@ -42,9 +42,10 @@ async def run(
         chosen = SseSource(client, say) if source is None else source(client)
         body = {"rules": sorted(app.rules), "after": after, "source": chosen.name}
         started = await client.put(f"/automations/{app.name}", body)
-        positions = {item["rule"]: item["position"] for item in started["rules"]}
-        ledger = Ledger(client, app.name, started["run"], [Progress(rule, positions[rule]) for rule in sorted(app.rules)])
-        window = Window(client, min(positions[rule] for rule in app.rules))
+        known = {item["rule"]: item["position"] for item in started["rules"]}
+        positions = {rule: known[rule] for rule in sorted(app.rules)}
+        ledger = Ledger(client, app.name, started["run"], positions)
+        window = Window(client, min(positions.values()))
         runners = {
             name: RuleRunner(app.name, rule, HandlerThread(name, target, say), window, ledger, client, say)
             for name, rule in app.rules.items()
@@ -55,7 +56,7 @@ async def run(
                 runners[item.rule].retry(item)
 
         ledger.retry = retry
-        say(f"automation {app.name} runs: {', '.join(f'{rule} behind {positions[rule]}' for rule in sorted(app.rules))}")
+        say(f"automation {app.name} runs: {', '.join(f'{rule} behind {position}' for rule, position in positions.items())}")
         await _until_stopped(stop, chosen, window, ledger, list(runners.values()))
     say(f"automation {app.name} has ended")
 

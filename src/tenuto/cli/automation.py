@@ -1,4 +1,4 @@
-"""automation rules, run, ls, parked, retry, rm, replay, credentials, revoke."""
+"""automation rules, run, ls, parked, redeliver, rm, replay, credentials, revoke."""
 
 from __future__ import annotations
 
@@ -122,8 +122,9 @@ def parked(context: typer.Context, name: Name, json: Json = False) -> None:
     show_rows(columns, cells, f"Automation {name} has parked nothing.")
 
 
+@app.command("retry", hidden=True)
 @app.command()
-def retry(
+def redeliver(
     context: typer.Context,
     name: Name,
     numbers: Annotated[
@@ -131,14 +132,14 @@ def retry(
         typer.Argument(metavar="[NUMBER...]", min=1, help="As `tenuto automation parked` shows them; none: all."),
     ] = None,
 ) -> None:
-    """Have parked events tried again, by the process when it runs."""
-    again = client(context).post(f"/automations/{name}/retry", {"numbers": numbers or []})["numbers"]
+    """Deliver parked events again, by the process when it runs."""
+    again = client(context).post(f"/automations/{name}/redeliver", {"numbers": numbers or []})["numbers"]
     if numbers and set(numbers) - set(again):
         missing = ", ".join(map(str, sorted(set(numbers) - set(again))))
         raise CliError(
             f"Automation {name} has no parked event {missing}: `tenuto automation parked {name}` shows those there are."
         )
-    say(f"{len(again)} events of automation {name} are tried again." if again else f"Automation {name} has parked nothing.")
+    say(f"{len(again)} events of automation {name} are delivered again." if again else f"Automation {name} has parked nothing.")
 
 
 @app.command("rm")

@@ -1,4 +1,4 @@
-"""parked ls, show, retry; views rebuild."""
+"""parked ls, show, redeliver; views rebuild."""
 
 from __future__ import annotations
 
@@ -58,22 +58,23 @@ def show(
     say(item["body"])
 
 
+@parked_app.command("retry", hidden=True)
 @parked_app.command()
-def retry(
+def redeliver(
     context: typer.Context,
     numbers: Numbers = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that can be tried again.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that can be delivered again.")] = False,
 ) -> None:
-    """Handle them again, when the cause is mended (status 1 if one still cannot be handled)."""
+    """Deliver them again, when the cause is mended (status 1 if one still cannot be handled)."""
     rest = client(context)
     if everything == bool(numbers):
-        raise UsageError("Give the numbers of what is to be tried again, or --all.")
+        raise UsageError("Give the numbers of what is to be delivered again, or --all.")
     asked = {}
     for number in numbers or [item["number"] for item in _all(rest) if item["consumer"] != "views"]:
-        asked[number] = rest.post(f"/parked/{number}/retry")
+        asked[number] = rest.post(f"/parked/{number}/redeliver")
     results = [_outcome(rest, item) for item in asked.values()]
     if not results:
-        say("Nothing is parked that can be tried again.")
+        say("Nothing is parked that can be delivered again.")
     if not all(results):
         raise typer.Exit(1)
 

@@ -6,14 +6,11 @@ import logging
 from collections.abc import Callable
 from time import monotonic
 
+from tenuto.kernel.reactions import wait_seconds
+
 SAY_SECONDS_FIRST = 1.0
 """Pause before the same warning is logged a second time; it doubles each time, so that a long outage does not fill a disk."""
 SAY_SECONDS_MAX = 60.0
-
-
-def wait_seconds(failures: int, first_seconds: float, max_seconds: float) -> float:
-    """Wait after this number of failures in a row: doubles from `first_seconds` up to `max_seconds`."""
-    return min(max_seconds, first_seconds * 2.0 ** min(max(failures - 1, 0), 60))
 
 
 class Backoff:

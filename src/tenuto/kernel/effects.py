@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any
 
 import asyncpg
@@ -21,13 +21,14 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from tenuto.kernel import telemetry
-from tenuto.kernel.database_errors import DATABASE_FAILED
+from tenuto.kernel.database_errors import DATABASE_AWAY, DATABASE_FAILED
 from tenuto.kernel.durable_consumer import DurableConsumer
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
 from tenuto.kernel.monitoring import catalogue
 from tenuto.kernel.monitoring.instruments import EFFECT_ATTEMPTS, EFFECT_SECONDS
 from tenuto.kernel.monitoring.sampling import Sample
 from tenuto.kernel.parked import Parked, park, retry_parked
+from tenuto.kernel.reactions import Failure, Progress, Retries
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -36,12 +37,9 @@ from tenuto.schemas.events import EVENT_MODELS
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS_MAX = 8
-"""Most attempts of one effect. With the waits below they take about four minutes: longer than a restart of anything, shorter
-than a person's patience."""
-RETRY_SECONDS = 1.0
-"""Wait before the second attempt; doubles each time."""
-RETRY_SECONDS_MAX = 60.0
+RETRIES = Retries(first_seconds=1.0, max_seconds=60.0, attempts_max=8)
+"""Attempts at one effect. With their waits they take about two minutes: longer than a restart of anything, shorter than a
+person's patience."""
 PARALLEL_MAX = 16
 """Most handlers at work at once."""
 HELD_MAX = 64
@@ -51,11 +49,15 @@ ACK_SECONDS = 30.0
 FLOOR_SECONDS = 5.0
 """Pause between stores of the position below which all is handled. After a loss of the bus, effects since then are repeated."""
 
+DATABASE_SECONDS_MAX = 5.0
+"""Longest wait for the database's answer to the question if it is there."""
+
 Handler = Callable[[Event], Awaitable[None]]
 
 
 class Nack(Exception):
-    """Raised by a handler that cannot work now: the effect is tried again after `delay_seconds`. Counts as an attempt."""
+    """Raised by a handler that cannot work now: the effect is tried again after at least `delay_seconds`. Counts as an
+    attempt."""
 
     def __init__(self, reason: str, delay_seconds: float) -> None:
         super().__init__(reason)
@@ -68,17 +70,14 @@ INSERT INTO effect_positions (consumer, position) VALUES ($1, $2)
 ON CONFLICT (consumer) DO UPDATE SET position = excluded.position WHERE effect_positions.position < excluded.position"""
 
 
-def retry_seconds(attempts: int) -> float:
-    """Wait after this number of attempts."""
-    return min(RETRY_SECONDS * 2.0 ** (attempts - 1), RETRY_SECONDS_MAX)
-
-
 class Effects:
     def __init__(self, name: str, handlers: Mapping[str, Handler], settings: Settings, log: EventLog, pool: asyncpg.Pool) -> None:
         """`handlers` by event type. Events of one stream may be handled at the same time and out of order."""
         self._name, self._handlers, self._log, self._pool = f"effects-{name}", dict(handlers), log, pool
         self._filters = sorted({item for type_ in handlers for item in subjects.log_type(EVENT_MODELS[type_].STREAM, type_)})
         """Only subjects of these types: skipping a message of another type would cost as much as a decision does."""
+        self._progress: dict[int, Progress] = {}
+        """Progress of the events that failed, by position; at most as many as are delivered and not acknowledged."""
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._working: set[asyncio.Task[None]] = set()
         self._consumer = DurableConsumer(
@@ -125,9 +124,7 @@ class Effects:
         """Handles events between the two positions; returns the position up to which all are handled."""
         events = await self._log.read(after, READ_EVENTS_MAX, upto=upto, types=sorted(self._handlers))
         for event in events:
-            attempts = 1
-            while (delay_seconds := await self._attempt(event, attempts)) is not None:
-                attempts += 1
+            while (delay_seconds := await self._attempt(event)) is not None:  # noqa: ASYNC110 - the wait is a pause
                 await asyncio.sleep(delay_seconds)
             # After each event: these may wait for minutes, and a restart should repeat one at most.
             await self._pool.execute(_STORE, self._name, event.position)
@@ -158,35 +155,62 @@ class Effects:
             event = decode_event(message.data)
         else:  # too large for a message
             [event] = await self._log.read(metadata.sequence.stream - 1, 1)
-        return await self._attempt(event, metadata.num_delivered) if event.type in self._handlers else None
+        return await self._attempt(event) if event.type in self._handlers else None
 
-    async def _attempt(self, event: Event, attempts: int) -> float | None:
+    async def _attempt(self, event: Event) -> float | None:
         """Seconds until the next attempt; None: the effect is done, or parked."""
         begun = perf_counter()
         try:
             with telemetry.span(f"effect {event.type}", parent=event.trace, position=event.position):
                 await self._handlers[event.type](event)
             self._measure("done", begun)
+            self._progress.pop(event.position, None)
             return None
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            self._measure("failed" if attempts < ATTEMPTS_MAX else "parked", begun)
-            if attempts >= ATTEMPTS_MAX:
-                logger.exception("%s parked %s at position %d", self._name, event.type, event.position)
-                await park(self._pool, self._name, str(event.id), event.type, encode_event(event), reason)
-                return None
-            delay_seconds = error.delay_seconds if isinstance(error, Nack) else retry_seconds(attempts)
-            logger.warning(
-                "%s: attempt %d of %d on %s at position %d failed, next in %.1f s: %s",
-                self._name,
-                attempts,
-                ATTEMPTS_MAX,
-                event.type,
-                event.position,
-                delay_seconds,
-                reason,
-            )
-            return delay_seconds
+            return await self._failed(event, error, begun)
+
+    async def _failed(self, event: Event, error: Exception, begun: float) -> float | None:
+        reason = f"{type(error).__name__}: {error}"
+        failure = Failure(
+            reason,
+            "outage" if await self._is_outage(error) else "attempt",
+            error.delay_seconds if isinstance(error, Nack) else None,
+        )
+        now_us = time_ns() // 1000
+        progress = RETRIES.failed(self._progress.pop(event.position, Progress()), failure, now_us)
+        self._measure("parked" if progress.parked else "failed", begun)
+        if progress.next_us is None:
+            logger.error("%s parked %s at position %d", self._name, event.type, event.position, exc_info=error)
+            await park(self._pool, self._name, str(event.id), event.type, encode_event(event), reason)
+            return None
+        self._progress[event.position] = progress
+        if len(self._progress) > HELD_MAX:  # the first was given to another process
+            del self._progress[next(iter(self._progress))]
+        delay_seconds = (progress.next_us - now_us) / 1e6
+        logger.warning(
+            "%s: %s at position %d failed (%d of %s attempts so far), next in %.1f s: %s",
+            self._name,
+            event.type,
+            event.position,
+            progress.attempts,
+            RETRIES.attempts_max,
+            delay_seconds,
+            reason,
+        )
+        return delay_seconds
+
+    async def _is_outage(self, error: Exception) -> bool:
+        """True if the database or the bus could not be reached, which says nothing about the effect."""
+        if isinstance(error, (LogUnavailable, nats.errors.Error, JetStreamError)):
+            return True
+        if not isinstance(error, DATABASE_AWAY):
+            return False
+        # A handler's store raises some of these as well: the database itself is asked.
+        try:
+            await self._pool.fetchval("SELECT 1", timeout=DATABASE_SECONDS_MAX)
+        except DATABASE_FAILED:
+            return True
+        return False
 
     def _measure(self, outcome: str, begun: float) -> None:
         EFFECT_ATTEMPTS.labels(self._name, outcome).inc()

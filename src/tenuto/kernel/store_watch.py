@@ -19,8 +19,9 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from nats.js.errors import Error as JetStreamError
 
-from tenuto.kernel.backoff import Seldom, wait_seconds
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.bus import ensure_streams
+from tenuto.kernel.reactions import wait_seconds
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import BusState

@@ -37,9 +37,9 @@ async def show(door: Door, number: Number) -> Response:
     return answer(await _found(door, number))
 
 
-@router.post("/parked/{number}/retry", response_model=ParkedDetail, status_code=202)
-async def retry(door: Door, number: Number) -> Response:
-    """Retries a parked item: its consumer tries it within seconds. Then it is gone, or stays with one more retry and its
+@router.post("/parked/{number}/redeliver", response_model=ParkedDetail, status_code=202)
+async def redeliver(door: Door, number: Number) -> Response:
+    """Delivers a parked item again: its consumer tries it within seconds. Then it is gone, or stays with one more retry and its
     reason."""
     item = await _found(door, number)
     if item.of_a_view:

@@ -1,4 +1,4 @@
-"""Rules for when notices are sent, which share a message, and when they are given up. Clock and jitter are arguments."""
+"""Rules for when notices are sent, which share a message, and when they are given up."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from itertools import takewhile
 from typing import NamedTuple
 from uuid import UUID
 
+from tenuto.kernel.reactions import Retries
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.notices.state import Notice
 
-FIRST_WAIT_SECONDS = 1.0
-"""Wait before the second attempt; doubles with each further one."""
-WAIT_SECONDS_MAX = 3_600.0
-"""Longest wait between attempts: a target that recovers is noticed within an hour, and a dead one costs 30 attempts a day."""
 TRY_SECONDS = 24 * 3_600.0
 """Time after which a notice is given up, from when it was triggered (or sent again by hand)."""
+RETRIES = Retries(first_seconds=1.0, max_seconds=3_600.0, seconds_max=TRY_SECONDS)
+"""Attempts at one message. A target that recovers is noticed within an hour, and a dead one costs 30 attempts a day."""
 MESSAGE_NOTICES_MAX = 100
 """Most notices in one message: what a person can still look through."""
 LATE_SECONDS = 1.0
@@ -45,17 +44,3 @@ def message_id(notices: Iterable[Notice]) -> str:
     """Id of the message with these notices: the same at each attempt, so that a receiver recognizes one that it has."""
     ids = [item.id for item in notices]
     return str(UUID(ids[0])) if len(ids) == 1 else str(name_id("notices", *ids))
-
-
-def wait_seconds(attempts: int, asked_seconds: float | None, fraction: float) -> float:
-    """Seconds to wait after `attempts` failures in a row. `asked_seconds`: the target's Retry-After; None if it sent none.
-    `fraction`: drawn from 0 to 1, so that many webhooks of one target do not come back at once."""
-    usual = min(WAIT_SECONDS_MAX, FIRST_WAIT_SECONDS * 2.0 ** min(attempts - 1, 60)) * (0.5 + fraction / 2)
-    if asked_seconds is None:
-        return usual
-    return max(usual, min(asked_seconds, TRY_SECONDS) * (1 + fraction / 10))
-
-
-def gives_up(notices: Sequence[Notice], now_us: int, wait: float) -> bool:
-    """True if the next attempt would come too late: the oldest notice is tried for a day."""
-    return now_us + int(wait * 1e6) - min(item.queued_us for item in notices) > int(TRY_SECONDS * 1e6)

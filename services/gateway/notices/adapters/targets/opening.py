@@ -16,7 +16,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.webhooks import PluginTarget
 from tenuto.schemas.webhooks import Target as TargetSettings
 from tenuto.services.gateway.notices.adapters.addresses import Guard, Network
-from tenuto.services.gateway.notices.adapters.targets.target import Means, NotEver, Target, TargetPlugin
+from tenuto.services.gateway.notices.adapters.targets.target import Means, NotEver, NotNow, Target, TargetPlugin
 
 GROUP = "tenuto.notice_targets"
 PLACE_CHARACTERS_MAX = 256
@@ -111,7 +111,7 @@ class Vault:
 
 def open_target(sealed: Sealed, allowed: Sequence[Network]) -> Target:
     """Opens a target; the libraries of its kind are imported when the first one is opened. Raises NotEver if a package is missing
-    or needs other settings."""
+    or needs other settings, NotNow if its files cannot be read."""
     try:
         plugin = plugin_of(sealed.target.kind)
         return plugin.open(_settings(plugin, sealed.target), Means(Guard(allowed), allowed, sealed.old))
@@ -121,3 +121,5 @@ def open_target(sealed: Sealed, allowed: Sequence[Network]) -> Target:
         raise NotEver(str(error)) from None
     except ImportError as error:
         raise NotEver(f"the gateway lacks a library for it ({error.name})") from None
+    except OSError as error:  # the target's trouble, and not the database's, which is waited for without limit
+        raise NotNow(f"the plug-in of the target failed with {type(error).__name__}") from None
