@@ -148,6 +148,7 @@ class GatewayService:
             if secure is not None:
                 secure.close()
             await self.doors.templates.reader.stop()
+            await self.doors.experiments.past.close()
             self._parts.pool.terminate()
 
     async def _keep_members(self) -> None:

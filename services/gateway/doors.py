@@ -23,12 +23,15 @@ from tenuto.kernel.secrets import SecretKeyError, Secrets
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.storage.stores import Stores, stores_of
 from tenuto.schemas.envelope import Event
+from tenuto.services.gateway import projections
 from tenuto.services.gateway.automations import handling as automation_troubles
 from tenuto.services.gateway.automations.adapters.positions import Automations
 from tenuto.services.gateway.automations.bodies import AutomationTroubleView
 from tenuto.services.gateway.automations.door import AutomationsDoor
 from tenuto.services.gateway.cluster.adapters.bus_keeper import BusKeeper
 from tenuto.services.gateway.cluster.door import ClusterDoor
+from tenuto.services.gateway.experiments.adapters.kept_decisions import KeptDecisions
+from tenuto.services.gateway.experiments.adapters.past_views import PastViews
 from tenuto.services.gateway.experiments.door import ExperimentsDoor
 from tenuto.services.gateway.experiments.handling.places import place_of
 from tenuto.services.gateway.http import tokens
@@ -52,7 +55,6 @@ from tenuto.services.gateway.notices.state import Webhook
 from tenuto.services.gateway.people.adapters import sso_visits as sso
 from tenuto.services.gateway.people.adapters.passwords import Passwords
 from tenuto.services.gateway.people.door import PeopleDoor
-from tenuto.services.gateway.projections import TABLES
 from tenuto.services.gateway.reader.reader import Reader
 from tenuto.services.gateway.rights.permissions import Where
 from tenuto.services.gateway.state import State
@@ -102,7 +104,7 @@ def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozens
     Raises TokenError, SettingsError."""
     settings, loop, pool = parts.settings, parts.loop, parts.pool
     stores = stores_of(settings.shared_directory, settings.stores_file)
-    views, upkeep = Views(pool), Upkeep(pool, parts.projector, TABLES)
+    views, upkeep = Views(pool), Upkeep(pool, parts.projector, projections.TABLES)
     automations = None if "automations" in without else Automations(pool)
 
     async def forget_user(name: str) -> None:
@@ -146,7 +148,15 @@ def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozens
         ),
         trials=base.with_parts(TrialsDoor, views=views, tables=tables, stores=stores, verifier=verifier),
         experiments=base.with_parts(
-            ExperimentsDoor, views=views, tables=tables, stores=stores, verifier=verifier, reader=reader, secrets=secrets
+            ExperimentsDoor,
+            views=views,
+            tables=tables,
+            stores=stores,
+            verifier=verifier,
+            reader=reader,
+            secrets=secrets,
+            decisions=KeptDecisions(parts.log),
+            past=PastViews(settings.database_url, parts.log, projections.apply, projections.TYPES),
         ),
         notices=notices,
         log=_log(base, parts, views, upkeep, stores, seen_events, notices, of_automations),

@@ -14,7 +14,7 @@ from tenuto.services.gateway.trials.projections import trials, unmanaged, valida
 
 TABLES = (
     "experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots", "user_names",
-    "trial_hyperparameters",
+    "trial_hyperparameters", "foreign_events",
 )  # fmt: skip
 """Tables that a rebuild empties first."""
 HANDLERS: dict[str, Handler] = {

@@ -10,6 +10,8 @@ from fastapi import Depends
 
 from tenuto.kernel.secrets import Secrets
 from tenuto.services.gateway.experiments.adapters.importance import Importances
+from tenuto.services.gateway.experiments.adapters.kept_decisions import KeptDecisions
+from tenuto.services.gateway.experiments.adapters.past_views import PastViews
 from tenuto.services.gateway.experiments.queries.experiments import ExperimentQueries
 from tenuto.services.gateway.experiments.state import ExperimentsState
 from tenuto.services.gateway.http.context import door_of
@@ -21,6 +23,8 @@ from tenuto.services.gateway.trials.door import TrialsDoor
 class ExperimentsDoor(TrialsDoor, TemplatesDoor):
     views: ExperimentQueries
     secrets: Secrets
+    past: PastViews
+    decisions: KeptDecisions
     importances: Importances = field(default_factory=Importances)
 
     @property

@@ -18,7 +18,10 @@ from tenuto.services.gateway.experiments.views import (
     ExperimentDetail,
     ExperimentView,
     ImportancesView,
+    LineageView,
+    MomentsView,
     ReproductionView,
+    RungsView,
     SparkView,
     TrialRecordView,
 )
@@ -142,6 +145,25 @@ VIEWS: dict[type[Any], Any] = {
         "searcher": "my_search.py:MySearch",
         "operations": [{"kind": "stop", "trial": 3}],
     },
+    LineageView: {
+        "trials": [
+            {
+                "trial_id": "3-9",
+                "number": 9,
+                "parent_id": "3-4",
+                "generation": 1,
+                "parent_metric": 0.93,
+                "source_checkpoint_id": "3-4-1@469",
+                "hyperparameters": {"learning_rate": 0.0037},
+                "outcome": None,
+                "changed": [{"name": "learning_rate", "before": 0.0031, "after": 0.0037}],
+                "sentences": ["It goes on from trial 3-4."],
+                "position": 210,
+                "time_us": later(60),
+            }
+        ]
+    },
+    MomentsView: {"positions": [120, 121, 125], "times_us": [later(0), later(1), later(2)]},
     PreviewView: {
         "config": _MERGED,
         "layers": [_LAYER],
@@ -160,6 +182,21 @@ VIEWS: dict[type[Any], Any] = {
         "equal": True,
         "results": _RESULTS,
         "differences": [],
+    },
+    RungsView: {
+        "rungs": [
+            {
+                "key": "/0",
+                "rung": 0,
+                "bracket": None,
+                "length": 469,
+                "unit": "batches",
+                "cut_off": 0.95,
+                "trials": [
+                    {"trial_id": "3-7", "metric": 0.97, "fate": "goes on", "sentence": "It is among the best.", "position": 180}
+                ],
+            }
+        ]
     },
     SparkView: {"experiment_id": 3, "batches": [469, 938], "values": [0.95, 0.97]},
     Submitted: {"id": 3, "position": 120, "rungs": _RUNGS},

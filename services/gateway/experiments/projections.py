@@ -92,7 +92,8 @@ async def _put_into_project(db: Connection, _: Event, data: access.ExperimentPro
     await db.execute("UPDATE experiments SET project = $2 WHERE experiment_id = $1", data.experiment_id, data.project)
 
 
-async def _project_changed(db: Connection, _: Event, data: access.ProjectChanged) -> None:
+async def _project_changed(db: Connection, event: Event, data: access.ProjectChanged) -> None:
+    await db.execute("INSERT INTO foreign_events VALUES ($1, 0) ON CONFLICT DO NOTHING", event.position)
     if data.name is not None:
         await db.execute(
             "UPDATE experiments SET project = $3 WHERE workspace = $1 AND project = $2", data.workspace, data.project, data.name

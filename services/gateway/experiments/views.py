@@ -73,13 +73,15 @@ class ExperimentDetail(ExperimentView):
     """Lengths at which the search compares trials, and most trials, in words. Absent: it compares at no rungs."""
     wall_hours_max: float | None = None
     """Longest time in hours that it may run: of its configuration or its workspace, whichever ends first. Null: no limit, or it
-    has ended."""
+    has ended, or this is an earlier moment."""
     wall_seconds: float | None = None
-    """Time that it ran up to `wall_since_us`, without waiting and pauses. Null: it has ended."""
+    """Time that it ran up to `wall_since_us`, without waiting and pauses. Null: it has ended, or this is an earlier moment."""
     wall_since_us: int | None = None
     """Time since which a trial of it has always held its slots. Null: none does."""
     canceled_because: str = ""
     """Limit at which the cluster canceled it, in one sentence. Empty: it did not."""
+    as_of_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Time of the event at the position `at`. Absent: this is now."""
 
 
 class StartView(Model):
@@ -238,3 +240,79 @@ class ContextFileContent(Model):
     """Null: the file is no text."""
     cut: bool
     """True: the text is only the file's beginning."""
+
+
+class RungTrialView(Model):
+    """A trial at a rung."""
+
+    trial_id: str
+    metric: float | None
+    """Value with which it was compared there. Null: it failed, or reported no number, and counts as worst."""
+    fate: Literal["waits", "goes on", "stopped", "completed"]
+    sentence: str
+    """Reason of the newest decision on it there."""
+    position: int
+    """Position of that decision."""
+
+
+class RungView(Model):
+    key: str
+    """Differs from that of any other rung of the search."""
+    rung: int
+    bracket: int | None
+    """Null: the search has one bracket, or a method of its own without brackets."""
+    length: int
+    unit: str
+    """Unit of the length: batches or epochs."""
+    cut_off: float | None
+    """Value of the last trial that may go on, by the newest comparison. Null: there are too few."""
+    trials: tuple[RungTrialView, ...]
+
+
+class RungsView(Model):
+    rungs: tuple[RungView, ...]
+    """By bracket and length."""
+
+
+class ChangedValueView(Model):
+    name: str
+    """A nested hyperparameter's has dots."""
+    before: Any
+    """Value of the parent; null if it has none."""
+    after: Any
+    """Value of the copy; null if it has none."""
+
+
+class LineageTrialView(Model):
+    trial_id: str
+    number: int
+    parent_id: str | None
+    """Trial that it goes on from. Null: it is of the first generation."""
+    generation: int
+    """0 for the first generation."""
+    parent_metric: float | None
+    """Value of the parent when it was copied."""
+    source_checkpoint_id: str | None
+    """Checkpoint that it begins from. Null: it starts afresh."""
+    hyperparameters: dict[str, Any]
+    outcome: Literal["completed", "early_stopped", "failed", "canceled"] | None
+    """Null: the search has not stopped it."""
+    changed: tuple[ChangedValueView, ...]
+    """Hyperparameters that differ from the parent's."""
+    sentences: tuple[str, ...]
+    """Reasons why it was made, and of its end."""
+    position: int
+    """Position of its request."""
+    time_us: int
+
+
+class LineageView(Model):
+    trials: tuple[LineageTrialView, ...]
+    """In the order in which they were requested."""
+
+
+class MomentsView(Model):
+    positions: list[int]
+    """Positions of the log at which something changed, in order."""
+    times_us: list[int]
+    """Time of each."""

@@ -27,6 +27,9 @@ def _experiment_id(text: str) -> int:
 
 ExperimentId = Annotated[int, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.", parser=_experiment_id)]
 TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="Id of the trial, such as 3-7.")]
+At = Annotated[
+    int | None, typer.Option("--at", min=1, metavar="POSITION", help="As it was after this position of the log; without it, now.")
+]
 DataDir = Annotated[str | None, typer.Option(help="Directory of the cluster (default: TENUTO_DATA_DIRECTORY, else ~/.tenuto).")]
 
 

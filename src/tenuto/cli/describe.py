@@ -124,9 +124,11 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
             ("slots per trial", view["slots_per_trial"]),
             ("priority", view["priority"]),
             ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
-            ("took", duration(view["submitted_us"], view["ended_us"])),
+            ("took", duration(view["submitted_us"], view["ended_us"] or view.get("as_of_us"))),
             *_time(view),
         ]
+    if view.get("as_of_us"):
+        facts.insert(1, ("as of", when(view["as_of_us"])))
     if view.get("note"):
         facts.insert(2, ("note", view["note"]))
     if view["labels"]:
@@ -145,6 +147,8 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         facts.append(("best", f"none: {view['metric']} was never a finite number; `tenuto exp logs {view['id']}` may say why"))
     if checkpoint:
         facts.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
+    elif view.get("best_checkpoint_id"):  # of an earlier moment, at which it may have been elsewhere
+        facts.append(("its checkpoint", view["best_checkpoint_id"]))
     elif view["best_trial_id"]:
         facts.append(("its checkpoint", f"none is kept; if one could not be saved, `tenuto exp logs {view['id']}` says so"))
     if view.get("canceled_because"):

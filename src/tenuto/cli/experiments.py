@@ -10,7 +10,7 @@ import typer
 from tenuto.cli import curves
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
-from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.common import At, ExperimentId, Json, client
 from tenuto.cli.descriptions import archive, delete, label, note, rename, unarchive, undelete
 from tenuto.cli.errors import CliError, UsageError
 from tenuto.cli.exit_status import follow_to_end
@@ -182,6 +182,7 @@ def list_experiments(
 def describe(
     context: typer.Context,
     experiment: ExperimentId,
+    at: At = None,
     json: Json = False,
     plot: curves.Plot = False,
     metric: curves.Metric = None,
@@ -193,17 +194,20 @@ def describe(
     from tenuto.cli.output import console, print_json
 
     curves.check(plot, metric, log, json)
+    if at is not None and plot:
+        raise UsageError("--plot shows the curves of now: training metrics are not in the log. Leave out --at or --plot.")
     rest = client(context)
-    view = rest.get(f"/experiments/{experiment}")
-    trials = items(rest.get(f"/experiments/{experiment}/trials"))
-    best = view.get("best_checkpoint_id")
+    view = rest.get(f"/experiments/{experiment}", at=at)
+    trials = items(rest.get(f"/experiments/{experiment}/trials", at=at))
+    best = view.get("best_checkpoint_id") if at is None else None
     checkpoint = rest.get(f"/checkpoints/{best}") if best else None
-    damaged = items(rest.get("/checkpoints", experiment=experiment, damaged="true", deleted="true"))
+    damaged = [] if at is not None else items(rest.get("/checkpoints", experiment=experiment, damaged="true", deleted="true"))
     if json:
-        print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint, "damaged_checkpoints": damaged})
+        now = {} if at is not None else {"best_checkpoint": checkpoint, "damaged_checkpoints": damaged}
+        print_json({**view, "trial_list": trials, **now})
         return
     screen = console()
-    waits = waiting_for(rest, experiment) if view["state"] == "active" else ""
+    waits = waiting_for(rest, experiment) if view["state"] == "active" and at is None else ""
     screen.print(experiment_view(view, trials, checkpoint, screen.width, damaged, waits))
     if plot:
         curves.show(screen, curves.of_experiment(rest, view, best_first(view, trials), metric), log=log)

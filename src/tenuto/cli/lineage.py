@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
-from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.common import At, ExperimentId, Json, client
 from tenuto.cli.say import say
 from tenuto.client.messages import items
 
 
-def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
+def lineage(context: typer.Context, experiment: ExperimentId, at: At = None, json: Json = False) -> None:
     """Show which trials are copies of others (pbt, or a search of your own): from which checkpoint, and what was changed."""
     from tenuto.cli.output import console, print_json, table
 
     rest = client(context)
-    trials = {trial["id"]: trial for trial in items(rest.get(f"/experiments/{experiment}/trials"))}
-    born: dict[str, dict[str, Any]] = {}
-    for body in rest.event_bodies(experiment=experiment):
-        event = json_module.loads(body)
-        if event["type"] == "TrialRequested":
-            born[event["data"]["trial_id"]] = event["data"]
+    trials = {trial["id"]: trial for trial in items(rest.get(f"/experiments/{experiment}/trials", at=at))}
+    born = {trial["trial_id"]: trial for trial in rest.get(f"/experiments/{experiment}/lineage", at=at)["trials"]}
     found = list(descent(born))
     if json:
         print_json([entry | {"depth": depth} for depth, entry in found])
@@ -55,29 +50,23 @@ def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False
 
 def descent(born: dict[str, dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Depth and entry of each trial that was copied or is a copy: first a family's oldest, then its copies, each with its own
-    right behind it. `born`: the data of TrialRequested, in order."""
-    from tenuto.cli.output import flat
-
+    right behind it. `born`: trials as `GET .../lineage` has them, by id, in order."""
     copies: dict[str | None, list[str]] = {}
-    for trial, data in born.items():
-        parent = data.get("parent_trial_id")
+    for trial, entry in born.items():
+        parent = entry["parent_id"]
         copies.setdefault(parent if parent in born else None, []).append(trial)
     waiting = [(0, trial) for trial in reversed(copies.get(None, ())) if trial in copies]
     while waiting:
         depth, trial = waiting.pop()
-        data, changed = born[trial], {}
-        if depth:
-            mine, theirs = flat(data["hyperparameters"]), flat(born[data["parent_trial_id"]]["hyperparameters"])
-            names = dict.fromkeys([*theirs, *mine])
-            changed = {name: (theirs.get(name), mine.get(name)) for name in names if theirs.get(name) != mine.get(name)}
+        entry = born[trial]
         yield (
             depth,
             {
                 "trial_id": trial,
-                "parent_trial_id": data.get("parent_trial_id"),
-                "source_checkpoint_id": data.get("source_checkpoint_id"),
-                "hyperparameters": data["hyperparameters"],
-                "changed": changed,
+                "parent_trial_id": entry["parent_id"],
+                "source_checkpoint_id": entry["source_checkpoint_id"],
+                "hyperparameters": entry["hyperparameters"],
+                "changed": {change["name"]: (change["before"], change["after"]) for change in entry["changed"] if depth},
             },
         )
         waiting += [(depth + 1, copy) for copy in reversed(copies.get(trial, ()))]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.common import At, ExperimentId, Json, client
 
 
-def pareto(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
+def pareto(context: typer.Context, experiment: ExperimentId, at: At = None, json: Json = False) -> None:
     """Show the Pareto front of a search with several metrics (nsga2)."""
     from tenuto.cli.output import compare, console, print_json, table
 
-    view = client(context).get(f"/experiments/{experiment}/pareto")
+    view = client(context).get(f"/experiments/{experiment}/pareto", at=at)
     if json:
         print_json(view)
         return

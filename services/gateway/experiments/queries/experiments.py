@@ -7,13 +7,14 @@ import json
 
 from tenuto.schemas.metrics import usable_in_sql
 from tenuto.services.gateway.experiments.queries.experiment_search import EXPERIMENT, ExperimentLists
+from tenuto.services.gateway.experiments.queries.moments import Moments
 from tenuto.services.gateway.experiments.queries.pictures import Pictures
 from tenuto.services.gateway.experiments.views import ExperimentDetail
 from tenuto.services.gateway.trials.queries.trials import SAID, SILENCE, TrialQueries
 from tenuto.services.gateway.trials.views import WorkersView
 
 
-class ExperimentQueries(ExperimentLists, Pictures, TrialQueries):
+class ExperimentQueries(ExperimentLists, Moments, Pictures, TrialQueries):
     async def experiment(self, experiment_id: int) -> ExperimentDetail | None:
         rows, counts, best = await asyncio.gather(
             self._rows(f"SELECT {EXPERIMENT}, note, config FROM experiments WHERE experiment_id = $1", experiment_id),

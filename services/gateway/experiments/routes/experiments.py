@@ -22,6 +22,7 @@ from tenuto.services.gateway.experiments.commands import (
 from tenuto.services.gateway.experiments.door import Door, ExperimentsDoor
 from tenuto.services.gateway.experiments.examples import CONFIG
 from tenuto.services.gateway.experiments.handling.listing import ExperimentQuery
+from tenuto.services.gateway.experiments.handling.past import At, views_at
 from tenuto.services.gateway.experiments.handling.paths import ExperimentId
 from tenuto.services.gateway.experiments.handling.submission import receive
 from tenuto.services.gateway.experiments.handling.submitting import check_place, submitted
@@ -113,8 +114,10 @@ async def list_experiments(request: Request, door: Door, query: Annotated[Experi
 
 
 @router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)
-async def describe(door: Door, experiment_id: ExperimentId) -> Response:
-    found = await door.views.experiment(experiment_id)
+async def describe(door: Door, experiment_id: ExperimentId, at: At = None) -> Response:
+    """The experiment, now or at an earlier moment."""
+    async with views_at(door, experiment_id, at) as views:
+        found = await views.experiment(experiment_id)
     if found is None:
         raise not_found(f"experiment {experiment_id}")
     submitted = await Records(door.log).submitted(experiment_id)
@@ -124,10 +127,15 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
     if submitted is not None:
         told = rungs.told(submitted.config, found.max_trials)
         found = found.model_copy(update={"layers": submitted.layers, "rungs": told})
-    live = door.state.live.get(experiment_id)
-    if found.state == "canceled" or (live is not None and live.canceled):
+    live = door.state.live.get(experiment_id) if at is None else None
+    canceled = found.state == "canceled" or (found.state == "canceling" if live is None else live.canceled)
+    if canceled:
         reached = await Records(door.log).time_limit_reached(experiment_id)
-        found = found.model_copy(update={"canceled_because": "" if reached is None else sentence_of(reached)})
+        known = reached is not None and (at is None or reached.position <= at)
+        found = found.model_copy(update={"canceled_because": sentence_of(reached) if reached is not None and known else ""})
+    if at is not None:
+        [event] = await door.log.read(at - 1, 1, upto=at)
+        found = found.model_copy(update={"as_of_us": event.time_us})
     return answer(found.model_copy(update=_wall_time(door, live)))
 
 
@@ -149,8 +157,12 @@ async def trials(
     experiment_id: ExperimentId,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only trials with a larger number.")] = 0,
     limit: Limit = PAGE_MAX,
+    at: At = None,
 ) -> Response:
-    found = await door.views.trials(experiment_id, after, limit)
+    async with views_at(door, experiment_id, at) as views:
+        found = await views.trials(experiment_id, after, limit)
+    if at is not None:  # a time up to now, and nobody was silent for so long then
+        found = [trial.model_copy(update={"silent_seconds": None}) for trial in found]
     return await _of(door, experiment_id, found, next_page(request, after=found[-1].number) if len(found) == limit else {})
 
 
@@ -176,9 +188,11 @@ async def validations(
     limit: Points = POINTS_MAX,
     after_trial: AfterTrial = 0,
     after_batches: AfterBatches = -1,
+    at: At = None,
 ) -> Response:
     """Validation metrics of all trials, by trial and batches."""
-    rows = await door.views.validations(experiment_id, None, (after_trial, after_batches), limit)
+    async with views_at(door, experiment_id, at) as views:
+        rows = await views.validations(experiment_id, None, (after_trial, after_batches), limit)
     return await _of(door, experiment_id, rows, onward_by_batches(request, rows, trial=True))
 
 

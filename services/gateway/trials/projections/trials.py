@@ -135,18 +135,24 @@ async def _checkpoint_deleted(db: Connection, event: Event, data: trial.Checkpoi
 async def _checkpoint_damaged(db: Connection, event: Event, data: trial.CheckpointDamaged) -> None:
     # It may be another trial's: where this one starts from. But code says it, and what one user's code says of another's
     # checkpoint must not keep anybody from using it; it stays with the trial that said it.
+    # A view of the past of that experiment folds this event, too.
     await db.execute(
-        """UPDATE trial_checkpoints AS c SET damaged_us = $2, damage = $3, resumed_from = $4
-           FROM experiments AS theirs, experiments AS own LEFT JOIN user_names AS u ON u.name = own.user_name
-           WHERE c.checkpoint_id = $1 AND theirs.experiment_id = c.experiment_id AND own.experiment_id = $5
-               AND theirs.user_name = own.user_name
-               AND (theirs.experiment_id >= coalesce(u.first_experiment, 1))
-                   = (own.experiment_id >= coalesce(u.first_experiment, 1))""",
+        """WITH changed AS (
+               UPDATE trial_checkpoints AS c SET damaged_us = $2, damage = $3, resumed_from = $4
+               FROM experiments AS theirs, experiments AS own LEFT JOIN user_names AS u ON u.name = own.user_name
+               WHERE c.checkpoint_id = $1 AND theirs.experiment_id = c.experiment_id AND own.experiment_id = $5
+                   AND theirs.user_name = own.user_name
+                   AND (theirs.experiment_id >= coalesce(u.first_experiment, 1))
+                       = (own.experiment_id >= coalesce(u.first_experiment, 1))
+               RETURNING c.experiment_id)
+           INSERT INTO foreign_events SELECT DISTINCT $6::bigint, experiment_id FROM changed WHERE experiment_id <> $5
+           ON CONFLICT DO NOTHING""",
         data.checkpoint_id,
         event.time_us,
         data.reason,
         data.resumed_from,
         numbers(data.trial_id)[0],
+        event.position,
     )
 
 
