@@ -55,6 +55,7 @@ class UsersModules:
             isinstance(module, ModuleType)
             and module.__name__ == name
             and isinstance(file, str)
+            and os.path.isabs(file)  # torch gives modules that it makes the name of a file alone
             and generators.is_users_module(name)
             and os.path.realpath(file).startswith(self._begin)
         )
