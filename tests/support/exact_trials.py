@@ -75,10 +75,16 @@ def never() -> bool:
 
 
 def trained(kind: type[PyTorchTrial], end: int, stops: Sequence[int] = (), on_stop: Callable[[], None] = lambda: None) -> Result:
-    """Trained to `end`; at each of `stops` a checkpoint is saved, training goes on for a moment, and a fresh trainer begins from
-    the checkpoint, as after a kill."""
+    return trained_anew(lambda: kind, end, stops, on_stop)
+
+
+def trained_anew(
+    load: Callable[[], type[PyTorchTrial]], end: int, stops: Sequence[int] = (), on_stop: Callable[[], None] = lambda: None
+) -> Result:
+    """Result of the class that `load` returns for each trainer. Trained to `end`; at each of `stops` a checkpoint is saved,
+    training goes on for a moment, and a fresh trainer begins from the checkpoint, as after a kill."""
     with tempfile.TemporaryDirectory() as directory:
-        trainer = PyTorchTrainer(kind, INFO)
+        trainer = PyTorchTrainer(load(), INFO)
         for number, stop in enumerate(sorted(stops)):
             trainer.train(stop, never)
             path = Path(directory) / str(number)
@@ -88,7 +94,7 @@ def trained(kind: type[PyTorchTrial], end: int, stops: Sequence[int] = (), on_st
             write(path)
             trainer.close()
             on_stop()
-            trainer = PyTorchTrainer(kind, INFO)
+            trainer = PyTorchTrainer(load(), INFO)
             trainer.load(path)
         trainer.train(end, never)
         path = Path(directory) / "end"

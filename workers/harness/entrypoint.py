@@ -16,11 +16,21 @@ from tenuto.workers.harness.trainer import TrialBase
 NAMES_SHOWN_MAX = 10
 
 
+_entered: list[Path] = []
+"""Model directory of this process; empty before it is known."""
+
+
 def enter_context(context_directory: Path) -> None:
     """Makes the model directory the current one, and the first one on the import path."""
+    _entered[:] = [context_directory.resolve()]
     os.chdir(context_directory)
     sys.path[:] = [str(context_directory), *(entry for entry in sys.path if entry not in ("", str(context_directory)))]
     importlib.invalidate_caches()
+
+
+def entered_context() -> Path | None:
+    """The model directory of this process; None if it has none."""
+    return _entered[0] if _entered else None
 
 
 def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase]:

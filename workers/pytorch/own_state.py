@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.trial import PyTorchTrial
-from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state import generators, kinds, standard_objects
 from tenuto.workers.user_state.graph import Own, Path
 
 _MODULE = frozenset(vars(nn.Module())) - {"training"}
@@ -142,8 +142,9 @@ class SchedulerState:
         return {name: value for name, value in state.items() if own.get(name) is value and _has_objects(value)}
 
 
-def adapted(value: Any) -> SchedulerState | None:
-    return SchedulerState(value) if isinstance(value, LRScheduler) else None
+def adapted(value: Any) -> Any:
+    """An object with `state_dict` and `load_state_dict` for one whose own do not suffice, or are missing; None: there is none."""
+    return SchedulerState(value) if isinstance(value, LRScheduler) else standard_objects.adapted(value)
 
 
 def _has_objects(value: Any, depth: int = 0) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from tenuto.workers.harness.entrypoint import entered_context
 from tenuto.workers.pytorch import own_state
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
@@ -18,6 +19,7 @@ from tenuto.workers.pytorch.structure import Structure
 from tenuto.workers.pytorch.trial import PyTorchTrial
 from tenuto.workers.user_state import generators
 from tenuto.workers.user_state.attributes import Attributes, Key, changed, name_of
+from tenuto.workers.user_state.code_variables import CODE_PREFIX, UsersModules, names_in
 from tenuto.workers.user_state.graph import Path, groups_of
 from tenuto.workers.user_state.places import place_of, place_of_method
 
@@ -45,7 +47,7 @@ def note_unsaved(
                 + "name them by their place in param_groups, as torch.optim.Optimizer.state_dict does"
             )
     for path, _, kind in attributes.unsaved():
-        if not _saves_itself(objects.get(path[0])):
+        if not (_saves_itself(objects.get(path[0])) or _is_taken(trial, path)):
             place = place_of(objects, path)
             exactness.note_lost(
                 f"{shown(path)} is a {kind}, which a checkpoint cannot hold as it is; "
@@ -57,6 +59,8 @@ def note_unsaved(
 
 def shown(path: Path) -> str:
     """Name of an attribute for people; that of a module from the model on: `model.encoder.memory`."""
+    if path[0].startswith(CODE_PREFIX):
+        return name_of(path).removeprefix(CODE_PREFIX)
     module = re.fullmatch(r"module (.*) of model (\d+)", path[0])
     if module is None:
         return name_of(path)
@@ -87,6 +91,7 @@ def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: 
                 wrapped |= {f"{kind} {name} of model {index}": item for name, item in named}
         return wrapped
 
+    directory = entered_context()
     types = (DataLoader, Dataset, Sampler, MetricReducer)
     return Attributes(
         _roots(trial, callbacks),
@@ -95,6 +100,8 @@ def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: 
         adapts=own_state.adapted,
         own=own_state.own_state,
         searched=lambda: wrapped_by_name(context),
+        modules=None if directory is None else UsersModules(directory),
+        code=True,
     )
 
 
@@ -115,6 +122,12 @@ def _saves_itself(owner: Any) -> bool:
     """True if the user's own code may save what a checkpoint cannot hold as it is."""
     defined = [next((kind for kind in type(owner).__mro__ if name in vars(kind)), object) for name in _SAVING]
     return any(generators.is_users(kind) for kind in defined if kind not in _BASES)
+
+
+def _is_taken(trial: PyTorchTrial, path: Path) -> bool:
+    """True if the trial's own code restores a variable of its module."""
+    name = path[-1].rpartition(".")[2]
+    return path[0].startswith(CODE_PREFIX) and name in names_in(type(trial).load_state_dict)
 
 
 def restore(

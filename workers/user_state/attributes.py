@@ -12,40 +12,26 @@ The entry has the object's content, or (`ref`, `new`, `gone`, numbers, strings, 
 from __future__ import annotations
 
 import time
-import types
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
-from tenuto.workers.user_state import generators, kinds, values
-from tenuto.workers.user_state.graph import DEPTH_MAX, OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
-from tenuto.workers.user_state.kinds import KIND, NotPlain
+from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state.code_variables import CODE_PREFIX, WRITTEN_BYTES_MAX, UsersModules, Variables, bytes_of
+from tenuto.workers.user_state.entries import ASKED, Entry, encoder, entries_of, identity, mark_of, said_by_themselves
+from tenuto.workers.user_state.entries import Key as Key
+from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
+from tenuto.workers.user_state.kinds import KIND
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
-from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
 from tenuto.workers.user_state.object_names import Begun, Names
 from tenuto.workers.user_state.restoring import ask, restored
+from tenuto.workers.user_state.standard_objects import is_standard, mark_of_opaque
 
 SMALL_BYTES_MAX = 1 << 20
-_ASKED = "asked "
-_SHORT = (type(None), bool, int, float)
 SLOW_SECONDS = 2.0
 """Duration of one checkpoint's state after which the user is told, once."""
 NOT_SEARCHED_MAX = 20
 """Most objects named that are not looked into: more would not be read."""
-Key = tuple[Path, bool]
-"""Key of an entry: its path, and whether it is the value of an attribute."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    key: Key
-    value: Any
-    encode: Callable[[bool], Any]
-    """Function that encodes the value. `copy`: into memory of its own. Raises NotPlain."""
-    asked: bool = False
 
 
 def name_of(path: Path) -> str:
@@ -64,13 +50,19 @@ class Attributes:
         adapts: Callable[[Any], Any] = lambda value: None,
         own: Callable[[Any], Own | None] = lambda value: None,
         searched: Callable[[], Mapping[str, Any]] = dict,
+        modules: UsersModules | None = None,
+        code: bool = False,
     ) -> None:
         """`roots`: objects by names, under which their values are saved. `skip`: objects that others save, by names that are
         the same in each process, and `skip_types` their types. `walks`: predicate for objects whose attributes are searched.
         `asks`: predicate for objects with `state_dict` and `load_state_dict` that are asked, and not searched. `adapts`:
         returns an object with these two methods for one of a library's, else None. `own`: returns what is searched of an object
-        that saves itself, None for nothing. `searched`: objects of `skip` of which this is searched, too."""
-        self.roots, self._rules = dict(roots), Rules(skip, skip_types, walks, asks, adapts, own, searched)
+        that saves itself, None for nothing. `searched`: objects of `skip` of which this is searched, too. `code`: also variables
+        of code that is reached are searched, and those of `modules`."""
+        self._modules = modules
+        self.roots = {**roots, **(modules() if modules is not None else {})}
+        variables = Variables() if code else None
+        self._rules = Rules(skip, skip_types, walks, asks, adapts, own, searched, variables)
         graph = Graph(self.roots, self._rules)
         self._begun = Begun(graph)
         self._marks: dict[Key, str | None] = {}
@@ -78,10 +70,12 @@ class Attributes:
         """Objects of the last search that can neither be saved nor searched."""
         self._bad: dict[Path, Any] = {}
         """Names under which the loss of a state was already reported."""
+        self._large: dict[Path, tuple[Any, int]] = {}
+        """Variables of code that are not written because of their size, and this size."""
         self._cut: dict[Path, Any] = {}
         self._marks = self.marks()
         self._begun_unknown = dict(self._unknown)
-        self._begun_opaque = {path: kinds.mark_of_opaque(value) for path, value in self._unknown.items()}
+        self._begun_opaque = {path: mark_of_opaque(value) for path, value in self._unknown.items()}
         self.seconds: dict[str, float] = {}
         """Seconds that the last call of `state` took, by attribute of a root: training waits for it."""
 
@@ -93,28 +87,56 @@ class Attributes:
         self._marks = {key: mark for key, mark in self.marks().items() if key[0][0] not in self.roots} | self._marks
         unknown = {path: value for path, value in self._unknown.items() if path[0] not in self.roots}
         self._begun_unknown = unknown | self._begun_unknown
-        opaque = {path: kinds.mark_of_opaque(value) for path, value in unknown.items()}
+        opaque = {path: mark_of_opaque(value) for path, value in unknown.items()}
         self._begun_opaque = opaque | self._begun_opaque
+
+    def _take_in(self, names: Iterable[str] = ()) -> None:
+        """Takes in modules that were loaded since the beginning: all that they hold counts as changed. `names`: of roots whose
+        modules are loaded now."""
+        if self._modules is None:
+            return
+        for name in sorted({name for name in names if name.startswith(CODE_PREFIX)} - self.roots.keys()):
+            with suppress(Exception):  # then its values have no place, which is told
+                self._modules.load(name)
+        known = set(self.roots)
+        new = {name: module for name, module in self._modules().items() if name not in known}
+        if not new:
+            return
+        self.roots |= new
+        self._begun.add(Graph(self.roots, self._rules), but=known)
+        entries = [entry for entry in self._entries() if entry.key[0][0] in new]
+        late = {entry.key: mark_of(entry) for entry in entries}
+        code = {entry.key for entry in entries if isinstance(entry.value, kinds.CODE)}
+        self._marks |= {key: mark for key, mark in late.items() if mark is None or key in code}
+        unknown = {path: value for path, value in self._unknown.items() if path[0] in new}
+        self._begun_unknown = unknown | self._begun_unknown
+        self._begun_opaque = {path: mark_of_opaque(value) for path, value in unknown.items()} | self._begun_opaque
 
     def marks(self) -> dict[Key, str | None]:
         """Marks of all values now, for comparison in this process."""
-        return {entry.key: _mark(entry) for entry in self._entries()}
+        return {entry.key: mark_of(entry) for entry in self._entries()}
 
     def state(self, small: bool = False) -> list[list[Any]]:
         """[path, encoded value] of each value that changed since the beginning: copies. `small`: also of unchanged values, up
         to SMALL_BYTES_MAX."""
+        self._take_in()
         found: list[list[Any]] = []
+        self._large, written = {}, 0
         self.seconds, began = {}, time.perf_counter()
         for entry in self._entries():
             path, sets = entry.key
-            mark = _mark(entry)
+            mark = mark_of(entry)
             wanted = small and getattr(entry.value, "nbytes", 0) <= SMALL_BYTES_MAX
             if mark is None:
                 self._note_unsaved(entry)
             elif wanted or mark != self._marks.get(entry.key):
                 encoded = entry.encode(True)
-                if not (sets and self._is_lost_code(entry, encoded)):
+                size = bytes_of(encoded) if path[0].startswith(CODE_PREFIX) else 0
+                if written + size > WRITTEN_BYTES_MAX:
+                    self._large[path] = (entry.value, size)
+                elif not (sets and self._is_lost_code(entry, encoded)):
                     found.append([list(path), encoded])
+                    written += size
             name, now = name_of(path[:2]), time.perf_counter()
             self.seconds[name] = self.seconds.get(name, 0.0) + now - began
             began = now
@@ -150,6 +172,7 @@ class Attributes:
     def restore(self, state: Iterable[Any], touched: Iterable[Key] = (), named: Callable[[Path], str] = name_of) -> list[str]:
         """Restores values, except those at `touched`. Returns the names of values for which there is no place."""
         entries = _untouched([(tuple(item[0]), item[1]) for item in state], touched)
+        self._take_in(path[0] for path, _ in entries)
         before = self.marks() if entries else {}
         asked = ask(self.roots, self._rules, self._begun, entries)
         if asked:  # what these have set themselves stays
@@ -173,20 +196,31 @@ class Attributes:
         found = [
             (path, name_of(path), _kind_of(value))
             for path, value in self._unknown.items()
-            if kinds.is_iterator(value) or self._begun_unknown.get(path) is not value or self._is_changed(path, value)
+            if self._begun_unknown.get(path) is not value or self._is_changed(path, value)
         ]
         beyond = f"beyond the {OBJECTS_MAX:,} objects that are looked through, or nested too deep"
+        found += [
+            (path, name_of(path), f"{_kind_of(value)} of {size >> 20} MiB, over the {WRITTEN_BYTES_MAX >> 20} MiB for globals")
+            for path, (value, size) in self._large.items()
+        ]
         bad = "whose state_dict holds more than plain values"
         found += [(path, name_of(path), f"{_kind_of(value)} {bad}") for path, value in self._bad.items()]
         return found + [(path, name_of(path), f"{_kind_of(value)} {beyond}") for path, value in self._cut.items()]
 
     def not_searched(self) -> list[tuple[Path, str]]:
         """Path and type of objects that a checkpoint neither holds nor looks into: those of other libraries."""
-        found = [(path, _kind_of(value)) for path, value in self._unknown.items() if not kinds.is_iterator(value)]
+        found = [
+            (path, _kind_of(value))
+            for path, value in self._unknown.items()
+            if not kinds.is_iterator(value) and not (path[0].startswith(CODE_PREFIX) and (callable(value) or is_standard(value)))
+        ]
         return found[:NOT_SEARCHED_MAX]
 
     def _is_changed(self, path: Path, value: Any) -> bool:
-        return kinds.mark_of_opaque(value) != self._begun_opaque.get(path)
+        if kinds.is_iterator(value) and not path[0].startswith(CODE_PREFIX):
+            return True
+        mark = mark_of_opaque(value)
+        return mark is None or mark != self._begun_opaque.get(path)
 
     def _entries(self) -> Iterator[Entry]:
         graph = Graph(self.roots, self._rules)
@@ -199,14 +233,14 @@ class Attributes:
                 if path is not None:
                     self._unknown[path] = node.value
         self._unknown |= names.nowhere
-        probing, copying = _encoder(graph, names, False), _encoder(graph, names, True)
-        said = _said_by_themselves(graph)
+        probing, copying = encoder(graph, names, False), encoder(graph, names, True)
+        said = said_by_themselves(graph)
         for node in graph.nodes.values():
             name = names.of(node.value)
             if node.what is What.LEAF and identity(node.value) in said:
                 continue
             if name is not None and node.what not in (What.OPAQUE, What.THEIRS):
-                yield from _entries_of(node, name, graph, names, (probing, copying))
+                yield from entries_of(node, name, graph, names, (probing, copying))
                 if node.looked and node.what in (What.OBJECT, What.ASKED):
                     yield from self._gone(node, name)
 
@@ -223,33 +257,7 @@ def changed(before: Mapping[Key, str | None], after: Mapping[Key, str | None], a
     """Keys of values that other code has changed, by their marks. `asked`: also of objects that load their state themselves; not
     where loading another one may show in their state, as with optimizers that share groups, and is not all of it."""
     keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    return keys if asked else {key for key in keys if not (after.get(key) or before.get(key) or "").startswith(_ASKED)}
-
-
-def identity(value: Any) -> Any:
-    """Identity of a value's memory, if it is a tensor or an array, else None."""
-    if kinds.is_tensor(value):
-        return (value.data_ptr() or id(value), tuple(value.shape), str(value.dtype))
-    return id(value) if isinstance(value, np.ndarray) else None
-
-
-def _said_by_themselves(graph: Graph) -> set[Any]:
-    """Identities of tensors and arrays that their owners' `state_dict` contains, so that they are not saved twice."""
-    found: set[Any] = set()
-    for node in graph.nodes.values():
-        if node.what is What.ASKED and node.own is not None and node.own.attributes:
-            _collect(node.asked.state_dict(), found, 0)
-    return found - {None}
-
-
-def _collect(state: Any, found: set[Any], depth: int) -> None:
-    if depth > DEPTH_MAX:
-        return
-    if isinstance(state, (dict, list, tuple, deque)):
-        for item in list(state.values()) if isinstance(state, dict) else list(state):
-            _collect(item, found, depth + 1)
-    else:
-        found.add(identity(state))
+    return keys if asked else {key for key in keys if not (after.get(key) or before.get(key) or "").startswith(ASKED)}
 
 
 def _untouched(entries: list[tuple[Path, Any]], touched: Iterable[Key]) -> list[tuple[Path, Any]]:
@@ -261,71 +269,6 @@ def _untouched(entries: list[tuple[Path, Any]], touched: Iterable[Key]) -> list[
         for path, encoded in entries
         if path not in paths and not any(path[:end] in anew for end in range(2, len(path)))
     ]
-
-
-def _entries_of(
-    node: Node, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
-) -> Iterator[Entry]:
-    """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
-    if node.what is What.ASKED:
-        yield Entry((name, False), node.value, lambda copy: values.encode(node.asked.state_dict(), copy), True)
-    elif node.what is not What.OBJECT and not is_inlined(node):
-        yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
-    for key, value in node.attributes:
-        if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
-            continue
-        yield Entry(((*name, f".{key}"), True), value, _set_to(encoders, value))
-
-
-def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
-    return lambda copy: encoders[copy].encode(value)
-
-
-def is_inlined(node: Node) -> bool:
-    """True for an object that is saved as a part of the only container that holds it."""
-    return node.what is What.CONTAINER and node.inner and node.held == 1 and not generators.is_users(type(node.value))
-
-
-def _encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
-    numbers: dict[int, int] = {}
-
-    def refer(value: Any) -> Any:
-        if isinstance(value, (tuple, frozenset)) or kinds.is_frozen(value):
-            return None
-        node = graph.nodes.get(id(value))
-        name = names.of(value)
-        if name is None and graph.is_theirs(value):
-            raise NotPlain
-        if name is not None:
-            return None if node is not None and is_inlined(node) else {KIND: "ref", "value": list(name)}
-        if node is None:
-            return None
-        if node.what not in (What.LEAF, What.CONTAINER) or generators.is_users(type(value)):
-            raise NotPlain
-        if (number := numbers.get(id(value))) is not None:
-            return {KIND: "again", "value": number}
-        if node.held == 1:
-            return None if is_inlined(node) else {KIND: "new", "value": made.content(value)}
-        content = made.content(value)
-        number = numbers[id(value)] = len(numbers)
-        return {KIND: "new", "value": content, "number": number}
-
-    made = values.Encoder(copy, refer)
-    return made
-
-
-def _mark(entry: Entry) -> str | None:
-    """Mark of an entry; None if it cannot be saved."""
-    if not entry.key[1] and (mark := mark_of_plain(entry.value)) is not None:
-        return mark
-    try:
-        encoded = entry.encode(False)
-    except NotPlain:
-        return None
-    if isinstance(encoded, dict) and encoded[KIND] == "ref":
-        return f"ref {encoded['value']}"
-    mark = repr(encoded) if type(encoded) in _SHORT else mark_of_encoded(encoded)
-    return f"{_ASKED}{mark}" if entry.asked else mark
 
 
 def _kind_of(value: Any) -> str:

@@ -81,12 +81,13 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
     parts += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     if is_users(function):
         values = function.__globals__
-        parts += [values[name] for name in sorted(_names(function.__code__)) if name in values]
+        parts += [values[name] for name in sorted(names_in_code(function.__code__)) if name in values]
     return parts
 
 
-def _names(code: CodeType) -> set[str]:
-    inner = [_names(item) for item in code.co_consts if isinstance(item, CodeType)]
+def names_in_code(code: CodeType) -> set[str]:
+    """Names of globals and attributes that code uses, that of its inner functions included."""
+    inner = [names_in_code(item) for item in code.co_consts if isinstance(item, CodeType)]
     return set(code.co_names).union(*inner)
 
 
@@ -123,11 +124,12 @@ _SLOT = type(inspect.getattr_static(_Slotted, "slot"))
 def is_users(value: Any) -> bool:
     """True for a class or function of the user's own code, false for a library's."""
     name = getattr(value, "__module__", None)
-    return isinstance(name, str) and _is_users_module(name)
+    return isinstance(name, str) and is_users_module(name)
 
 
 @functools.cache
-def _is_users_module(name: str) -> bool:
+def is_users_module(name: str) -> bool:
+    """True for the name of a loaded module that is no library's."""
     root = name.partition(".")[0]
     if (root in sys.stdlib_module_names and root != "__main__") or root == "tenuto" or root == "builtins":
         return False

@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from types import SimpleNamespace
+from functools import partial
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state.code_variables import Variables, has_variables
 
 Path = tuple[str, ...]
 """Path of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
@@ -19,8 +21,8 @@ OBJECTS_MAX = 10_000
 NODES_MAX = 500_000
 MANY = 1_000
 """Items above which a container is searched last, so that it does not use up the limit."""
-_ALSO_WALKED = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
-_THEIR_MODULES = ("types", "argparse", "collections")
+_ALSO_WALKED = ("SimpleNamespace", "Namespace", "UserDict", "UserList", "_local")
+_THEIR_MODULES = ("types", "argparse", "collections", "_thread")
 
 
 class What(Enum):
@@ -75,6 +77,8 @@ class Rules:
     own: Callable[[Any], Own | None]
     searched: Callable[[], Mapping[str, Any]]
     """Objects of `skip`, by the same names, whose own attributes are searched."""
+    variables: Variables | None = None
+    """Variables of code that is reached; None: code is not searched."""
 
 
 class Graph:
@@ -138,14 +142,24 @@ class Graph:
                     continue
                 yield from self._through((part,), value, 0)
         if node.what in (What.OBJECT, What.ASKED) or (node.what is What.CONTAINER and generators.is_users(type(node.value))):
-            own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
-            for name, value in generators.attributes(node.value) if own is None else own.attributes:
+            for name, value in self._attributes(node):
                 if name.startswith("__"):
                     continue  # a library's notes about the object, such as the arguments that Lightning keeps
                 node.attributes.append((name, value))
                 yield from self._through((f".{name}",), value, 0)
         if node.what is What.ASKED:
             yield from parts_of_optimizer(node.value)
+        if node.what in (What.OBJECT, What.ASKED) and self._rules.variables is not None:
+            for place, kind in self._rules.variables.local_classes(type(node.value)):
+                yield (".__class__", f"[{place}]"), kind
+
+    def _attributes(self, node: Node) -> list[tuple[str, Any]]:
+        if node.what is What.OBJECT and self._rules.variables is not None:
+            variables = self._rules.variables.of(node.value)
+            if variables is not None:
+                return variables
+        own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
+        return generators.attributes(node.value) if own is None else own.attributes
 
     def _is_flat_still(self, owner: Node, part: str, value: Any) -> bool:
         if id(value) in self.nodes or id(value) in self.flat:
@@ -159,6 +173,7 @@ class Graph:
         if isinstance(value, kinds.CODE):
             if hasattr(value, "__qualname__"):
                 self.named.setdefault(kinds.name_of_class(value), value)
+            yield from self._through_code(parts, value, depth)
             return
         if kinds.is_constant(value):
             self.named.setdefault(kinds.name_of_class(type(value)), type(value))
@@ -171,6 +186,15 @@ class Graph:
             for part, item in _items(value):
                 yield from self._through((*parts, part), item, depth + 1)
         else:
+            yield parts, value
+
+    def _through_code(self, parts: Path, value: Any, depth: int) -> Iterator[tuple[Path, Any]]:
+        if self._rules.variables is None:
+            return
+        if isinstance(value, MethodType):
+            if depth < DEPTH_MAX and generators.is_users(type(value.__self__)):
+                yield from self._through((*parts, ".__self__"), value.__self__, depth + 1)
+        elif has_variables(value):
             yield parts, value
 
     def _note(self, owner: Node, parts: Path, value: Any) -> Node | None:
@@ -220,6 +244,8 @@ class Graph:
         rules = self._rules
         if self.is_theirs(value):
             return What.THEIRS, None
+        if rules.variables is not None and isinstance(value, (*kinds.CODE, partial)):
+            return What.OBJECT, None
         adapted = rules.adapts(value)
         asked = value if adapted is None else adapted
         if rules.asks and kinds.has_protocol(asked):

@@ -180,19 +180,3 @@ def mark_of_large(container: Any) -> str:
     last = list(itertools.islice(reversed(container), 8)) if not isinstance(container, (set, frozenset)) else []
     some = [id(item) if type(item) not in SCALARS else item for item in itertools.islice(content, 0, None, step)]
     return f"{len(container)} {hash(repr(some))} {hash(repr([item if type(item) in SCALARS else id(item) for item in last]))}"
-
-
-def mark_of_opaque(value: Any) -> str:
-    """Mark of an object that cannot be saved, by what is visible from outside."""
-    if is_large(value):
-        return mark_of_large(value)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return "" if value.is_inference() else str(value._version)
-    if type(value).__module__.partition(".")[0] in sys.stdlib_module_names:
-        size = getattr(value, "qsize", None) or getattr(value, "__len__", None)
-        try:
-            return str(size()) if size is not None else ""
-        except Exception:
-            return ""
-    return ""

@@ -23,6 +23,8 @@ MARSHAL_VERSION = 2
 
 PLAIN_ITEMS_MIN = 1_000
 """Items from which a container is marked as a whole, if it can be."""
+NUMBERS_MIN = 64
+"""Least whole numbers that are marked together, where the mark is for this process only."""
 
 
 def mark_of_plain(value: Any) -> str | None:
@@ -58,6 +60,9 @@ def _update(digest: Any, encoded: Any, versions: bool) -> None:
                 _update(digest, encoded[name], versions)
     elif isinstance(encoded, list):
         digest.update(f"[{len(encoded)}".encode())
+        if versions and len(encoded) >= NUMBERS_MIN and all(type(item) is int for item in encoded):
+            digest.update(marshal.dumps(encoded, MARSHAL_VERSION))  # such as the state of a generator
+            return
         for item in encoded:
             _update(digest, item, versions)
     elif type(encoded) in (bytes, str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Collection
+from types import FunctionType
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
@@ -141,6 +142,8 @@ class Names:
             return
         node = self._graph.nodes[id(value)]
         name = None if node.what is What.OPAQUE else self._begun.gone(slot, value, self._graph)
+        if isinstance(value, FunctionType) and self._begun.named.get(kinds.name_of_class(value)) is value:
+            name = slot  # it has got its first attribute
         if name is not None and name not in self._taken:
             self._give(name, node)
             return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 from tenuto.workers.user_state import kinds
+from tenuto.workers.user_state.code_variables import set_of_function
 from tenuto.workers.user_state.decoding import HOLE, Decoder
 from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
 from tenuto.workers.user_state.kinds import KIND
@@ -156,11 +158,16 @@ def _same_groups(optimizer: Any, shared: set[int]) -> Iterator[None]:
 def set_at(objects: Mapping[Path, Any], path: Path, value: Any) -> bool:
     """Sets an attribute, or an item of a container; False if there is no such place."""
     owner, part = objects.get(path[:-1]), path[-1]
+    if owner is None and len(path) > 2:  # a function that has no variable yet is not among the objects
+        found = getattr(objects.get(path[:-2]), path[-2][1:], None)
+        owner = found if isinstance(found, FunctionType) else None
     if owner is None or len(path) < 2:
         return False
     try:
         if part.startswith("."):
-            if getattr(owner, "__dict__", {}).get(part[1:], HOLE) is not value:
+            if isinstance(owner, FunctionType):
+                set_of_function(owner, part[1:], value)
+            elif getattr(owner, "__dict__", {}).get(part[1:], HOLE) is not value:
                 setattr(owner, part[1:], value)
             return True
         if isinstance(owner, dict):

@@ -1,0 +1,4 @@
+"""Globals that another module changes."""
+
+CALLS = 0
+HISTORY = []
