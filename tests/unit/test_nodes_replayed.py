@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tenuto.kernel.core import AnyCore
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.events.pool import CapacityWanted
@@ -32,13 +33,13 @@ def test_recorded_histories_without_provisioners_are_decided_as_they_were(name: 
     assert core.decide(state, TickNodes(history[0].id, 10**18)) == []
 
 
-def test_a_recorded_history_of_gangs_that_wait_for_nodes_is_decided_again() -> None:
+@pytest.mark.parametrize("core", [SchedulerCore(), LauncherCore()], ids=["scheduler", "launcher"])
+def test_a_recorded_history_of_gangs_that_wait_for_nodes_is_decided_again(core: AnyCore) -> None:
     """What the scheduler wants and the launcher requests for it, by image."""
     history = histories.read("nodes-2026-11-29")
-    for core in (SchedulerCore(), LauncherCore()):
-        verdict = verify_decisions(core, history)
-        assert verdict.ok, verdict.divergences[0]
-        assert verdict.decisions >= 10
+    verdict = verify_decisions(core, history)
+    assert verdict.ok, verdict.divergences[0]
+    assert verdict.decisions >= 10
     two = "example.com/two@sha256:" + "0" * 64
     wanted = [item for event in history if isinstance(event.data, CapacityWanted) for item in event.data.demands]
     assert {item.image for item in wanted} >= {"example.com/one:1", two, ""}

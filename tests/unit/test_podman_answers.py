@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tenuto.kernel.optional import needed
 from tenuto.workers.agent.runtimes.docker.engine import Engine
 from tenuto.workers.agent.runtimes.docker.presence import Presence
 from tests.support import real_parts
@@ -34,7 +35,7 @@ class Daemon(ThreadingHTTPServer):
         self.asked: list[str] = []
 
     def engine(self, directory: Path) -> Engine:
-        import docker
+        docker = needed("docker")
 
         engine = Engine("", str(directory))
         engine._connected = docker.APIClient(f"tcp://127.0.0.1:{self.server_port}", version="1.41")
