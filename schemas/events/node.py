@@ -38,6 +38,8 @@ class NodeRequested(Node):
     cost_per_hour: float = 0.0
     workspace: str = Field(default="", exclude_if=lambda value: not value)
     """Workspace of the gang that it is for, if the pool limits costs by workspace; else empty, and for nodes that are kept."""
+    image: str = Field(default="", exclude_if=lambda value: not value)
+    """Container image of the gang that it is for, which it pulls while it joins. Empty: none."""
     reason: Reason
 
 

@@ -89,6 +89,9 @@ class CapacityDemand(Model):
     """Part of the device's name, in lower case."""
     labels: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Labels that its agents must have; `runtime:docker` where it names an image."""
+    image: str = Field(default="", exclude_if=lambda value: not value)
+    """Container image that a node may pull ahead for them. Empty: none, also where it takes a user's credentials, or has to be
+    there."""
     workspace: str = "default"
     """Workspace of the first such gang's experiment."""
     experiment_id: int

@@ -17,9 +17,8 @@ from tenuto.services.launcher.state import State
 
 class LauncherCore(FoldedCore[State]):
     name = "launcher"
-    rule_version = 3
-    """3: whatever ends without progress pauses before it starts again, and a checkpoint at the place of the last is no
-    progress."""
+    rule_version = 4
+    """4: a node is requested with the image of the gang that it is for."""
     folds = FOLDS
     codec = Codec(State, state.derive)
 

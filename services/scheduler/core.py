@@ -16,8 +16,8 @@ from tenuto.services.scheduler.state.rebuild import CODEC
 
 class SchedulerCore(FoldedCore[State]):
     name = "scheduler"
-    rule_version = 7
-    """7: what a pool lacks is looked at again when its policy changes, as its queue has another order then."""
+    rule_version = 8
+    """8: what a pool lacks is told by image, too, so that new nodes pull it while they join."""
     folds = FOLDS
     codec = CODEC
 

@@ -1,6 +1,6 @@
 """Records a golden history: a real cluster meets one scenario, and its whole log becomes a file in tests/golden/histories.
 
-    python tests/golden/record.py {searches,sharing,failures} --suffix=-DATE
+    python tests/golden/record.py {searches,sharing,failures,nodes} --suffix=-DATE
 
 Run it when a service has got a new rule version, under a new suffix: files that are there stay, as each shows what its
 version decided. tests/unit/test_golden_histories.py says which version has no history yet.
@@ -8,6 +8,7 @@ version decided. tests/unit/test_golden_histories.py says which version has no h
 searches   every kind of search, small, with refused hyperparameters, errors, metrics that are no numbers, and changes
 sharing    two users on two agents: gangs, priorities, quotas, all policies, an elastic trial, slots out of service, pauses
 failures   kill -9 of everything while searches and gangs train
+nodes      gangs with and without images wait for a pool whose nodes never come
 """
 
 from __future__ import annotations
@@ -161,6 +162,26 @@ def failures(scene: Scene) -> None:
     chaos.run(scene.cluster, scene.directory, kills=60, seed=11)
 
 
+def nodes(scene: Scene) -> None:
+    scene.cluster.up()
+    limits = ("--slots", 2, "--max", 8, "--images", "--label", "rack=1")
+    scene.do("pool", "create", "far", "--provisioner", "ssh", "--set", "hosts=none.yaml", *limits)
+    several = {"name": "random", "metric": "loss", "max_length": {"batches": 16}, "max_trials": 3, "max_concurrent_trials": 3}
+    environments: list[dict[str, Any]] = [
+        {"image": "example.com/one:1"}, {"image": "example.com/two@sha256:" + "0" * 64}, {"image": "example.com/one:1"}, {},
+        {"image": "example.com/three:1", "pull": "never"},
+    ]  # fmt: skip
+    waiting = [
+        scene.submit(searcher=several, environment=environment, resources={"pool": "far", "slots_per_trial": slots})
+        for environment, slots in zip(environments, (2, 4, 2, 1, 2), strict=True)
+    ]
+    scene.happens("TrialRequested", waiting[-1], 3)
+    for experiment in waiting:
+        scene.do("exp", "cancel", experiment)
+    scene.wait(*waiting)
+    scene.do("pool", "change", "far", "--provisioner", "static")
+
+
 def neutral(event: Event) -> Event:
     """Without what says more of this machine than of the cluster. No decision looks at it."""
     data = event.data
@@ -175,7 +196,7 @@ def neutral(event: Event) -> Event:
     return replace(event, trace="", payload=data.to_json())
 
 
-SCENARIOS: dict[str, Callable[[Scene], None]] = {"searches": searches, "sharing": sharing, "failures": failures}
+SCENARIOS: dict[str, Callable[[Scene], None]] = {"searches": searches, "sharing": sharing, "failures": failures, "nodes": nodes}
 
 
 def main() -> None:

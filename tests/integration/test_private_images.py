@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.kernel.settings import Settings
 from tenuto.schemas.config.environment import Environment
+from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.docker.engine import Engine
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
+from tenuto.workers.agent.runtimes.docker.opening import opened
+from tenuto.workers.agent.runtimes.opening import Opening
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable
 from tests.support import private_registry
 from tests.support.docker_daemon import IMAGE, Daemon
 from tests.support.private_registry import OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, Registry
+from tests.support.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.real_part(private_registry.lack())
 OLGAS = json.dumps({"username": USER, "password": PASSWORD})
@@ -157,3 +162,24 @@ async def test_the_operators_credentials_are_for_all(
     images = Images(engine, tmp_path / "images.json", str(file))
     assert await get(images, name)
     assert await get(images, name, pull="never")
+
+
+async def test_an_agent_begins_to_pull_an_image_as_it_starts(
+    docker_daemon: Daemon, registry: Registry, engine: Engine, tmp_path: Path
+) -> None:
+    """With the operator's credentials: those of users come with their trials."""
+    name = registry.store(docker_daemon.client, "team/ahead")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"auths": {registry.host: {"username": USER, "password": PASSWORD}}}))
+    given = {"DOCKER_URL": docker_daemon.url, "DOCKER_PULL_IMAGE": name, "DOCKER_CREDENTIALS_FILE": str(file)}
+    settings = Settings.from_environment({f"TENUTO_{variable}": value for variable, value in given.items()})
+    runtime = opened(Opening(settings, Node("a", tmp_path), None, (), {}))
+    assert runtime is not None
+    runtime._images._engine = engine
+    await runtime.warm_up()
+    assert runtime._images._pulling_ahead is not None
+    async with asyncio.timeout(SECONDS_MAX):
+        await runtime._images._pulling_ahead
+    assert (await get(runtime._images, name, pull="never")).resolved.startswith(f"{registry.host}/team/ahead@sha256:")
+    await runtime._images.close()
+    runtime._engine.close()

@@ -114,9 +114,10 @@ def submitted(
     expected: float | None = None,
     searcher: dict[str, Any] | None = None,
     image: str | None = None,
+    environment: dict[str, Any] | None = None,
     **resources: Any,
 ) -> EventData:
-    """`resources`: further fields of that section of the configuration."""
+    """`resources`: further fields of that section of the configuration; `environment`: of that one."""
     search = {"name": "random", "metric": "loss", "max_trials": 1000, "max_length": {"batches": 100}}
     config = ExperimentConfig.model_validate(
         {
@@ -131,7 +132,7 @@ def submitted(
                 "expected_seconds": expected,
                 **resources,
             },
-            "environment": {"image": image},
+            "environment": {"image": image, **(environment or {})},
         }
     )
     return ExperimentSubmitted(

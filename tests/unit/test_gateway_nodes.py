@@ -197,6 +197,8 @@ def test_what_a_pool_lacks_is_told_in_a_line_for_each_kind() -> None:
         "no room for more nodes now"
     ]
     assert lacking({"standings": [], "wanted": [demand]}) == ["wanted: 3 x 8 slots, first for experiment 7"]
+    in_image = lacking({"standings": [], "wanted": [{**demand, "image": "torch:2"}]})
+    assert in_image == ["wanted: 3 x 8 slots in torch:2, first for experiment 7"]
     told = {"node_id": "gpus-1", "words": "Unschedulable: 1 Insufficient nvidia.com/gpu."}
     assert lacking({"standings": [], "wanted": [], "coming": [told]}) == [
         "node gpus-1: Unschedulable: 1 Insufficient nvidia.com/gpu."

@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import pytest
 
+from tenuto.kernel.core import AnyCore
 from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.events.node import NodeRequested
+from tenuto.schemas.events.pool import CapacityWanted
 from tenuto.services.launcher.commands import TickNodes
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.services.scheduler.core import SchedulerCore
 from tests.support import histories
 from tests.support.nodes_driver import NodesDriver, demand
 
 
-@pytest.mark.parametrize("name", histories.names())
-def test_recorded_histories_without_provisioners_are_decided_as_they_were(name: str) -> None:
-    """So no rule version is for nodes: the third is for restarts."""
-    core, history = LauncherCore(), histories.read(name)
+class _Third(LauncherCore):
+    """These rules under the version before. The fourth is for nodes alone, the third was for restarts."""
+
+    rule_version = 3
+
+
+@pytest.mark.parametrize("core", [_Third(), LauncherCore()], ids=["third", "fourth"])
+@pytest.mark.parametrize("name", [name for name in histories.names() if not name.startswith("nodes")])
+def test_recorded_histories_without_provisioners_are_decided_as_they_were(name: str, core: LauncherCore) -> None:
+    assert LauncherCore.rule_version == 4
+    history = histories.read(name)
     verdict = verify_decisions(core, history)
     assert verdict.ok, verdict.divergences[0]
-    assert core.rule_version == 3
     state = fold(core, history)
     assert not state.pools
     assert core.decide(state, TickNodes(history[0].id, 10**18)) == []
+
+
+@pytest.mark.parametrize("core", [SchedulerCore(), LauncherCore()], ids=["scheduler", "launcher"])
+def test_a_recorded_history_of_gangs_that_wait_for_nodes_is_decided_again(core: AnyCore) -> None:
+    """What the scheduler wants and the launcher requests for it, by image."""
+    history = histories.read("nodes-2026-11-29")
+    verdict = verify_decisions(core, history)
+    assert verdict.ok, verdict.divergences[0]
+    assert verdict.decisions >= 10
+    two = "example.com/two@sha256:" + "0" * 64
+    wanted = [item for event in history if isinstance(event.data, CapacityWanted) for item in event.data.demands]
+    assert {item.image for item in wanted} >= {"example.com/one:1", two, ""}
+    asked = [event.data for event in history if isinstance(event.data, NodeRequested)]
+    assert {item.image for item in asked} >= {"example.com/one:1", two}
 
 
 def test_decisions_on_the_queue_and_on_peoples_words_are_made_again_from_the_log() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tenuto.schemas.events.node import NodeRequested
 from tenuto.schemas.sentences import sentence
+from tenuto.services.launcher.effects.nodes import environment_of
 from tenuto.services.launcher.policies.provisioning.requests import standings
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
 
@@ -43,6 +44,14 @@ def test_a_gang_of_many_nodes_is_one_group_with_its_numbers() -> None:
         "A gang of experiment 4 lacks 20 slots; this node is one of 3 together for it. The pool has 0 nodes of at most 10."
     )
     assert requested(run.want(demand(20, experiment=4), demand(4, experiment=5))) == []  # the rest of the third
+
+
+def test_the_nodes_of_a_gang_pull_its_image_while_they_join() -> None:
+    run = driver({**EIGHT, "images": True})
+    run.want(demand(16, labels=("runtime:docker",), image="torch:2"), demand(8, experiment=2))
+    assert [run.node(number).image for number in (1, 2, 3)] == ["torch:2", "torch:2", ""]
+    assert environment_of(run.node(2))["TENUTO_DOCKER_PULL_IMAGE"] == "torch:2"
+    assert "TENUTO_DOCKER_PULL_IMAGE" not in environment_of(run.node(3))
 
 
 def test_a_gang_that_misses_a_node_counts_on_the_others() -> None:

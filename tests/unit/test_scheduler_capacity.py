@@ -56,6 +56,34 @@ def test_what_waits_is_wanted_once_and_not_any_more_when_it_starts() -> None:
     assert wanted(driver.feed(SlotsClosed(agent_id="default-1", drain=True))) == [], "closed slots alone want nothing"
 
 
+def test_what_waits_is_told_by_image_so_that_new_nodes_can_pull_it() -> None:
+    driver = Driver()
+    driver.feed(provisioned())
+    for number, image in enumerate(("torch:2", "jax:1", "torch:2", None), start=1):
+        driver.feed(submitted(number, slots=2, image=image), *requested(number, 1))
+    assert [(item.image, item.count, item.labels) for item in last(driver)] == [
+        ("torch:2", 2, ("runtime:docker",)), ("jax:1", 1, ("runtime:docker",)), ("", 1, ()),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("environment", [{"pull": "never"}, {"registry_auth": "ada/registry"}])
+def test_an_image_that_a_new_node_may_not_pull_is_not_told(environment: dict[str, Any]) -> None:
+    """The credentials of a user come with a start alone."""
+    driver = Driver()
+    driver.feed(provisioned(), submitted(1, image="torch:2", environment=environment), *requested(1, 1))
+    [found] = last(driver)
+    assert (found.image, found.labels) == ("", ("runtime:docker",))
+
+
+def test_no_number_of_images_hides_what_waits_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "DEMANDS_MAX", 2)
+    driver = Driver()
+    driver.feed(provisioned(nodes_max=100))
+    for number in range(1, 7):
+        driver.feed(submitted(number, slots=2, image=f"torch:{number}"), *requested(number, 1))
+    assert [(item.image, item.count) for item in last(driver)] == [("torch:1", 5), ("torch:2", 1)]
+
+
 def test_of_a_gang_that_may_be_anywhere_only_the_missing_slots_are_wanted() -> None:
     driver = Driver()
     driver.feed(provisioned(), joined("a", 3), submitted(1, slots=8), submitted(2, slots=8, locality="agent"))

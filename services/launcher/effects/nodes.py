@@ -260,6 +260,8 @@ def environment_of(node: Node) -> dict[str, str]:
     environment = {"TENUTO_AGENT_ID": node.node_id, "TENUTO_CPU_SLOTS": str(node.node_type.slots)}
     if node.node_type.labels:
         environment["TENUTO_AGENT_LABELS"] = ",".join(node.node_type.labels)
+    if node.image:
+        environment["TENUTO_DOCKER_PULL_IMAGE"] = node.image
     return environment
 
 

@@ -108,6 +108,7 @@ def requested(state: State, data: NodeRequested, envelope: Envelope) -> State:
         cost_per_hour=data.cost_per_hour,
         requested_at_us=envelope.time_us,
         workspace=data.workspace,
+        image=data.image,
     )
     passed = (*pool.numbers_passed, *range(pool.numbers + 1, number))
     pool = replace(pool, numbers=max(pool.numbers, number), numbers_passed=passed)

@@ -41,6 +41,8 @@ class Node:
     requested_at_us: int
     workspace: str = ""
     """Workspace of the gang that it was requested for, if the pool limits costs by workspace."""
+    image: str = ""
+    """Image that its agent pulls while it joins; empty: none."""
     provider_id: str = ""
     """Id of the node at its provider. Empty: it has not been seen running yet."""
     started_at_us: int | None = None

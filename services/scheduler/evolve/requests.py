@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.kernel.folding import Envelope
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.events import request as requests
@@ -43,6 +44,7 @@ def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelo
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
             constraints=_constraints(resources, image=data.config.environment.image),
+            image=_pulled_ahead(data.config.environment),
             **_elastic(data.config),
         ),
     )
@@ -55,6 +57,11 @@ def _elastic(config: ExperimentConfig) -> dict[str, Any]:
     at_once = getattr(config.searcher, "max_concurrent_trials", 1)
     trials = getattr(config.searcher, "max_trials", at_once)
     return {"slots_most": slots.max, "keep_us": round(slots.keep_seconds * 1e6), "width": min(at_once, trials)}
+
+
+def _pulled_ahead(environment: Environment) -> str:
+    """A node that nothing runs on yet has no credentials of a user."""
+    return environment.image or "" if environment.pull != "never" and environment.registry_auth is None else ""
 
 
 def _constraints(resources: Resources, image: str | None) -> Constraints | None:

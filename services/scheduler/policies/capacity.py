@@ -161,6 +161,8 @@ class _Gang(NamedTuple):
 
 def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[CapacityDemand, ...]:
     first: dict[tuple[object, ...], _Gang] = {}
+    alike: dict[tuple[object, ...], tuple[object, ...]] = {}
+    """First kind of gangs that are alike but for their image: beyond DEMANDS_MAX the others count as of that one."""
     counts: dict[tuple[object, ...], int] = {}
     slots: dict[str, int] = {}
     """Slots demanded so far, by workspace if workspaces are told apart: the queue of one that may have no more must not hide the
@@ -171,9 +173,13 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[Ca
             if not provisioned.by_workspace:
                 break
             continue
-        key = (gang.missing, asked.locality, asked.device, asked.labels, workspace)
+        needs = (gang.missing, asked.locality, asked.device, asked.labels, workspace)
+        key: tuple[object, ...] = (*needs, gang.experiment.image)
         if key not in first and len(first) >= DEMANDS_MAX:
-            continue
+            if needs not in alike:
+                continue
+            key = alike[needs]
+        alike.setdefault(needs, key)
         # One that no number of nodes could hold is told once, and leaves the count of the others as it is.
         fits = gang.missing <= provisioned.slots_most
         slots[workspace] = slots.get(workspace, 0) + (gang.missing if fits else 0)
@@ -186,6 +192,7 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[Ca
             locality=gang.asked.locality,
             device=gang.asked.device,
             labels=gang.asked.labels,
+            image=gang.experiment.image,
             workspace=gang.experiment.workspace,
             experiment_id=gang.experiment.experiment_id,
         )

@@ -86,6 +86,8 @@ class Experiment:
     """Longest run time of one of its trials by its user's estimate; None if there is none."""
     fallback_pools: tuple[str, ...] = ()
     constraints: Constraints | None = None
+    image: str = ""
+    """Image that a node may pull before a trial starts there; empty: none."""
     slots_most: int = 0
     """Most slots of a trial; 0: it always uses `slots_per_trial`."""
     keep_us: int = 0

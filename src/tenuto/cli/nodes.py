@@ -188,7 +188,8 @@ def lacking(pool: dict[str, Any]) -> list[str]:
     for item in standings:
         demand, coming = item["demand"], item["gangs_coming"]
         slots = f"{demand['slots']} slot{'s' * (demand['slots'] != 1)}"
-        told = f"wanted: {demand['count']} x {slots}, first for experiment {demand['experiment_id']}"
+        image = f" in {demand['image']}" if demand.get("image") else ""
+        told = f"wanted: {demand['count']} x {slots}{image}, first for experiment {demand['experiment_id']}"
         if coming is not None:
             told += f"; nodes for {coming} of them are coming"
             why = HINDRANCES.get(item["hindrance"], "")

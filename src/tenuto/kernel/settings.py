@@ -208,6 +208,9 @@ class Settings:
     docker_credentials_file: str = ""
     """File with the operator's credentials for registries, as Docker's config.json has them, readable by the agent only; for
     images of all users that name no credentials of their own. Empty: none."""
+    docker_pull_image: str = ""
+    """Image that an agent begins to pull as it starts, before a trial needs it: on a new node that of the trial for which the
+    launcher requested it. Empty: none."""
     leave_at: float = 0.0
     """Time at which an agent has to be gone, in seconds since 1970, such as the end of its Slurm job; its trials save before and
     go on elsewhere. 0: none. See docs/slurm.md."""

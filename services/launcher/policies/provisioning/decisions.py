@@ -88,7 +88,8 @@ def _request(course: Course, name: str, packing: Packing) -> None:
         ).reason()
         group = _next_node_id(course.state, pool)
         for _ in range(request.nodes):
-            _order(course, name, request.node_type, reason, group, payer_of(pool.provisioning, workspace))
+            payer = payer_of(pool.provisioning, workspace)
+            _order(course, name, request.node_type, reason, group, payer, request.demand.image)
 
 
 def _keep_minimum(course: Course, name: str) -> None:
@@ -106,7 +107,9 @@ def _keep_minimum(course: Course, name: str) -> None:
         _order(course, name, node_type, NodeForMinimum(nodes_kept=count, nodes_min=settings.nodes_min).reason(), "")
 
 
-def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "") -> None:
+def _order(
+    course: Course, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "", image: str = ""
+) -> None:
     pool = course.pool(name)
     node_id = _next_node_id(course.state, pool)
     course.add(
@@ -118,6 +121,7 @@ def _order(course: Course, name: str, node_type: NodeType, reason: Reason, group
             slots=of_type(pool, node_type, course.now_us).slots,
             cost_per_hour=node_type.cost_per_hour,
             workspace=workspace,
+            image=image,
             reason=reason,
         )
     )

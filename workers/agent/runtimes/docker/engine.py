@@ -52,6 +52,8 @@ class Engine:
         self._watching: Any = None
         self.changed = Changed()
         """Signal that a container ended, or that the daemon answers again after an interruption."""
+        self.changes_shares = True
+        """False once the daemon has shown that it never changes a container's share of the processors."""
 
     @property
     def _client(self) -> Any:
@@ -186,7 +188,7 @@ class Engine:
         try:
             made = await self._run(self._client.create_container_from_config, description, name)
         except docker.errors.APIError as error:
-            if error.status_code != 409:
+            if not _name_is_taken(error):
                 raise
             await self.remove(name)
             made = await self._run(self._client.create_container_from_config, description, name)
@@ -205,9 +207,17 @@ class Engine:
         """Raises OSError."""
         await self._run(self._client.start, container)
 
-    async def share_processors(self, container: str, shares: int) -> None:
-        """Changes the share of the processors that a container gets while others compete for them. Raises OSError."""
-        await self._run(self._client.update_container, container, cpu_shares=shares)
+    async def share_processors(self, container: str, shares: int) -> bool:
+        """Changes the share of the processors that a container gets while others compete for them. False: this daemon never does,
+        as podman before 5.1. Raises OSError."""
+        try:
+            await self._run(self._client.update_container, container, cpu_shares=shares)
+        except _docker().errors.APIError as error:
+            unknown = error.status_code in (404, 405, 501) or "not supported" in explanation(error).lower()
+            if not unknown or await self.state(container) is None:
+                raise
+            self.changes_shares = False
+        return self.changes_shares
 
     async def state(self, container: str, *, patient: bool = False) -> Mapping[str, Any] | None:
         """State of a container, with its MemoryLimit in bytes (0: none); None if there is none. `patient`: waits for a daemon
@@ -282,6 +292,12 @@ class Engine:
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or being removed
                 raise
+
+
+def _name_is_taken(error: Any) -> bool:
+    """Docker answers 409; podman, until 2026, 500 with a sentence."""
+    said = explanation(error).lower()
+    return bool(error.status_code == 409 or (error.status_code == 500 and "name" in said and "already in use" in said))
 
 
 def explanation(error: OSError) -> str:

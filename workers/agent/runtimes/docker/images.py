@@ -8,7 +8,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.config.environment import Environment
+from tenuto.schemas.text import visible
 from tenuto.workers.agent.runtimes.docker.credentials import BadCredentials, Credentials, credentials_for, registry_of, without
 from tenuto.workers.agent.runtimes.docker.engine import Engine, explanation
 from tenuto.workers.agent.runtimes.docker.private_images import PrivateImages, Pull
@@ -20,6 +22,8 @@ PULLS_MAX = 3
 """Most tries of one start to pull an image: if a registry is unreachable for longer, the trial ends with its error."""
 PULL_AGAIN_SECONDS = 2.0
 """Pause after the first try; each later one is twice as long."""
+PULL_AHEAD_SECONDS_MAX = 1_800.0
+"""Longest pull of an image that no run needs yet: one of 20 GB takes ten minutes at 30 MB/s. A run that waits for it goes on."""
 _FINAL = (
     "not found",
     "does not exist",
@@ -58,7 +62,9 @@ class _Asker:
 class _Pulling:
     """A pull that goes on as long as a run waits for it."""
 
-    def __init__(self, pull: Callable[[_Pulling], Coroutine[object, object, None]], name: str) -> None:
+    def __init__(self, pull: Callable[[_Pulling], Coroutine[object, object, None]], name: str, *, ahead: bool) -> None:
+        self.ahead = ahead
+        """True: it began before a run needed the image, so that its tries are not a run's."""
         self.runs = 0
         """Number of runs that wait for it."""
         self.task = asyncio.create_task(pull(self), name=name)
@@ -66,12 +72,35 @@ class _Pulling:
 
 
 class Images:
-    def __init__(self, engine: Engine, notes: Path, credentials_file: str = "") -> None:
-        """`notes`: file of the agent. `credentials_file`: the operator's credentials for registries; empty: none."""
+    def __init__(self, engine: Engine, notes: Path, credentials_file: str = "", ahead: str = "") -> None:
+        """`notes`: file of the agent. `credentials_file`: the operator's credentials for registries; empty: none. `ahead`: image
+        that `pull_ahead` pulls; empty: none."""
         self._engine, self._private, self._credentials_file = engine, PrivateImages(notes), credentials_file
         self._pulling: dict[tuple[str, str], _Pulling] = {}
         """Pulls that go on, by image and secret: trials that start together share one."""
         self._settling, self._settled = asyncio.Lock(), False
+        self._ahead = ahead
+        self._pulling_ahead: asyncio.Task[None] | None = None
+
+    def pull_ahead(self) -> None:
+        """Begins to pull the image that runs will need, if the node does not have it. Does not wait; a run that needs it shares
+        the pull."""
+        if self._ahead and self._pulling_ahead is None:
+            self._pulling_ahead = asyncio.create_task(self._pulled_ahead(self._ahead), name=f"pull-ahead-{self._ahead}")
+
+    async def _pulled_ahead(self, name: str) -> None:
+        """Raises nothing: whatever hinders it, the run that needs the image finds and tells."""
+        try:
+            async with asyncio.timeout(PULL_AHEAD_SECONDS_MAX):
+                asker = self._asker(Environment(image=name), "")
+                await self._settle()
+                if await self._engine.image(name) is None:
+                    await self._pull(name, asker, ahead=True)
+        except (OSError, EnvironmentUnusable, TimeoutError, ValueError) as error:
+            logger.info("the image %s is not pulled ahead: %s", visible(name), str(error) or type(error).__name__)
+
+    async def close(self) -> None:
+        await stop_task(self._pulling_ahead)
 
     async def resolve(self, environment: Environment, secret_value: str = "") -> Image:
         """The image on this node, pulled as the configuration asks. `secret_value`: of its registry_auth. Raises OSError and
@@ -151,14 +180,19 @@ class Images:
             self._private.keep(await self._engine.image_ids())
             self._settled = True
 
-    async def _pull(self, name: str, asker: _Asker) -> None:
+    async def _pull(self, name: str, asker: _Asker, *, ahead: bool = False) -> None:
         key = name, asker.secret
         pulling = self._pulling.get(key)
         if pulling is None or pulling.task.done():
-            pulling = self._pulling[key] = _Pulling(lambda pulling: self._brought(name, asker, pulling), f"pull-{name}")
+            pulling = _Pulling(lambda pulling: self._brought(name, asker, pulling), f"pull-{name}", ahead=ahead)
+            self._pulling[key] = pulling
         pulling.runs += 1
         try:
             await asyncio.shield(pulling.task)  # a run that is killed meanwhile does not take the image from others
+        except EnvironmentUnusable:
+            if ahead or not pulling.ahead:
+                raise
+            await self._pull(name, asker)  # the run has tries of its own
         finally:
             pulling.runs -= 1
             if not pulling.runs and self._pulling.get(key) is pulling:

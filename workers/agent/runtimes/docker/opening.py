@@ -35,6 +35,7 @@ def opened(asked: Opening) -> DockerRuntime | None:
             bool(settings.docker_read_only),
         ),
         credentials_file=settings.docker_credentials_file,
+        image_ahead=settings.docker_pull_image,
         network=settings.docker_network,
         gang_network=settings.docker_gang_network,
         account=_account(settings),

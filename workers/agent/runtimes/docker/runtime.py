@@ -70,15 +70,16 @@ class DockerRuntime(RunDirectories):
         command: Sequence[str] = WORKER_COMMAND,
         warm_containers_max: int = 0,
         credentials_file: str = "",
+        image_ahead: str = "",
     ) -> None:
-        """`url`: of the daemon. `account`: account of the containers' processes, if it is not the agent's own. `base`: variables
-        of the agent that workers get. `packages_directory`: for our packages; None: in the agent's directory.
-        `warm_containers_max`: 0 starts all containers cold. `credentials_file`: the operator's, for registries; empty: none."""
+        """`url`: of the daemon. `account`: of the containers' processes, if not the agent's own. `base`: variables of the agent
+        that workers get. `packages_directory`: None: in the agent's directory. `warm_containers_max`: 0 starts all cold.
+        `credentials_file`: the operator's, for registries. `image_ahead`: pulled by `warm_up`. Empty: none."""
         self._node, self._stores, self._allowed, self._account = node, stores, allowed, account
         self._endpoint = Door(node.directory / "door", account)
         self._runs, self._packages = node.directory / "containers", packages_directory or node.directory / "packages"
         self._engine = Engine(url, str(node.directory))
-        self._images = Images(self._engine, node.directory / "images.json", credentials_file)
+        self._images = Images(self._engine, node.directory / "images.json", credentials_file, image_ahead)
         self._facts = Facts(
             node, slots, account, account.uid if account else os.geteuid(), account.gid if account else os.getegid(), network,
             limits, Path(), self._endpoint.address, base or {}, tuple(command), gang_network,
@@ -143,11 +144,12 @@ class DockerRuntime(RunDirectories):
         self._engine.keep_tidy(self._tidy)
 
     async def warm_up(self) -> None:
-        """Does nothing: the images that runs will need are not known."""
+        self._images.pull_ahead()
 
     async def close(self) -> None:
         while self._waiting:
             hang_up(self._waiting.popitem()[1][0])
+        await self._images.close()
         await self.warm.close()
         self._endpoint.forsake(in_use=await self._engine.has_containers())
         self._engine.close()

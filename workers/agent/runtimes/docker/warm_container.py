@@ -87,7 +87,7 @@ class WarmContainer:
         description = {
             **recipe.description,
             "Labels": labels,
-            "HostConfig": {**host, "Mounts": mounts, "CpuShares": SHARES_TO_IMPORT},
+            "HostConfig": {**host, "Mounts": mounts, "CpuShares": SHARES_TO_IMPORT if engine.changes_shares else SHARES},
         }
         container = await engine.create(name, description)
         with files.listening(account) as listening:
@@ -107,7 +107,8 @@ class WarmContainer:
                 if time.monotonic() - began >= READY_SECONDS_MAX:  # the processors were others' all the time
                     raise TimeoutError(f"the framework was not imported within {READY_SECONDS_MAX:.0f} s")
                 raise NotReady(await engine.said(container))
-            await engine.share_processors(container, SHARES)
+            if engine.changes_shares and not await engine.share_processors(container, SHARES):
+                raise OSError("the daemon changes no share of the processors; the next one has its own from the start")
             return cls(recipe, files, container, pidfd, forks, mounter)
         except BaseException:
             channel.close() if forks is None else forks.let_go()
