@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -26,3 +26,13 @@ class Model(BaseModel):
     def from_json(cls, data: bytes | str) -> Self:
         """Model of these JSON bytes (`data`). Raises pydantic's ValidationError for an unknown field or a wrong value."""
         return cls.model_validate_json(data)
+
+
+M = TypeVar("M", bound=Model)
+
+
+def from_object(kind: type[M], source: object, **more: Any) -> M:
+    """Model of the attributes of `source` that its fields name, and of `more`, which are not taken from there. Raises
+    AttributeError for a field that neither has, also where it has a default: one that was renamed on one side only would be
+    lost in silence."""
+    return kind(**{name: getattr(source, name) for name in kind.model_fields if name not in more}, **more)

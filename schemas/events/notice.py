@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, Reason, event
 from tenuto.schemas.events.request import ClusterRequest
 from tenuto.schemas.webhooks import (
@@ -53,11 +54,9 @@ class WebhookSecretChanged(ClusterRequest):
     old_until_us: int
 
 
-@event("WebhookChanged")
-class WebhookChanged(ClusterRequest):
-    """Settings of a webhook changed. None: unchanged."""
+class WebhookChanges(Model):
+    """Common fields of WebhookChanged and the request for it. None: unchanged."""
 
-    name: str
     triggers: tuple[Trigger, ...] | None = Field(
         default=None, min_length=1, max_length=TRIGGERS_MAX, exclude_if=lambda value: value is None
     )
@@ -67,6 +66,15 @@ class WebhookChanged(ClusterRequest):
     recoveries: bool | None = Field(default=None, exclude_if=lambda value: value is None)
     paused: bool | None = Field(default=None, exclude_if=lambda value: value is None)
     """True: nothing triggers a notice, and what waits is not sent, until it is resumed."""
+
+
+class _WebhookRequest(ClusterRequest):
+    name: str
+
+
+@event("WebhookChanged")
+class WebhookChanged(WebhookChanges, _WebhookRequest):
+    """Settings of a webhook changed. None: unchanged."""
 
 
 @event("WebhookRemoved")

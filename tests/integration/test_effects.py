@@ -173,10 +173,13 @@ async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> 
 async def test_a_parked_effect_is_tried_again_when_it_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parked_module, "RETRY_POLL_SECONDS", 0.05)
     disk = asyncio.Event()
+    outages = iter([LogUnavailable("the log is away"), nats.errors.NoServersError()])
 
     async def handler(event: Event) -> None:
         if not disk.is_set():
             raise OSError("the disk is gone")
+        if (outage := next(outages, None)) is not None:
+            raise outage
         world.count(event)
 
     async def row() -> asyncpg.Record | None:
@@ -196,7 +199,7 @@ async def test_a_parked_effect_is_tried_again_when_it_is_asked_for(world: World,
             await asyncio.sleep(0.02)
         assert parked["retry_asked_at"] is None
         disk.set()
-        await ask()
+        await ask()  # once: the bus and the log are away at first, and the request stays open
         await world.until(lambda: world.done[1] == 1)
         while await row() is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -4,6 +4,7 @@ So whoever looks for the code of an event finds it by the name of its class."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +29,8 @@ def sources() -> Iterator[Path]:
 
 
 def built(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, type) of each call of an event's class, by the name that it is imported under; of what is made of a class by other
-    means (`model_copy`, `from_json`) a decision or the log was the origin."""
+    """(line, type) of each call of an event's class or of `from_object` with it, by the name that it is imported under;
+    of what is made of a class by other means (`model_copy`, `from_json`) a decision or the log was the origin."""
     names: dict[str, str] = {}
     modules: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -42,6 +43,8 @@ def built(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = node.func
+            if isinstance(called, ast.Name) and called.id == "from_object":
+                called = node.args[0]
             if isinstance(called, ast.Name) and called.id in names:
                 yield node.lineno, names[called.id]
             elif isinstance(called, ast.Attribute) and called.attr in EVENT_MODELS and ast.unparse(called.value) in modules:
@@ -85,7 +88,7 @@ def test_an_event_is_found_in_two_steps_from_its_name(name: str) -> None:
     kind = EVENT_MODELS[name]
     assert kind.__name__ == name
     texts = [path.read_text() for path in sources() if rooms_of(path)[0] == kind.OWNER and rooms_of(path)[1] & ROOMS]
-    assert any(f"{name}(" in text for text in texts), f"nobody builds {name}"
+    assert any(re.search(rf"\b{name}\(|\bfrom_object\({name}\b", text) for text in texts), f"nobody builds {name}"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,8 @@ def test_an_event_is_found_in_two_steps_from_its_name(name: str) -> None:
         "from tenuto.schemas.events.search import TrialStopped\nTrialStopped(trial_id='1-1')",
         "from tenuto.schemas.events.search import TrialStopped as Over\ndef f():\n    return Over()",
         "from tenuto.schemas.events import search\nsearch.TrialStopped()",
+        "from tenuto.schemas.events import search\nfrom_object(search.TrialStopped, command)",
+        "from tenuto.schemas.events.search import TrialStopped\nfrom_object(TrialStopped, command, trial_id='1-1')",
     ],
 )
 def test_a_built_event_is_noticed(source: str) -> None:

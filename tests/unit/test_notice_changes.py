@@ -6,7 +6,7 @@ import pytest
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.notice import WebhookChanged, WebhookTriggered
+from tenuto.schemas.events.notice import WebhookChanged, WebhookChanges, WebhookTriggered
 from tenuto.schemas.webhooks import (
     AgentLostTrigger,
     EventTrigger,
@@ -33,20 +33,22 @@ def test_a_webhook_that_is_changed_and_paused() -> None:
     world = World(MetricTrigger(metric="loss", above=10))
     world.fold(submitted())
     assert world.happens(validated(11))
-    [changed] = world.ask(ChangeWebhook, name="hook", triggers=(MetricTrigger(metric="loss", above=5),), group_seconds=0.0)
+    [changed] = world.ask(
+        ChangeWebhook, name="hook", changes=WebhookChanges(triggers=(MetricTrigger(metric="loss", above=5),), group_seconds=0.0)
+    )
     assert isinstance(changed, WebhookChanged)
     assert changed.group_seconds is None, "as it was"
     assert world.happens(validated(11)), "told anew"
-    assert world.ask(ChangeWebhook, name="hook", group_seconds=0.0) == []
+    assert world.ask(ChangeWebhook, name="hook", changes=WebhookChanges(group_seconds=0.0)) == []
     with pytest.raises(Refused, match="admin"):
-        world.ask(ChangeWebhook, name="hook", paused=True, user="bob")
-    world.ask(ChangeWebhook, name="hook", paused=True)
+        world.ask(ChangeWebhook, name="hook", changes=WebhookChanges(paused=True), user="bob")
+    world.ask(ChangeWebhook, name="hook", changes=WebhookChanges(paused=True))
     world.happens(validated(1))
     assert world.happens(validated(11)) == []
     with pytest.raises(Refused, match="paused"):
         world.ask(TryWebhook, name="hook")
     world.time_us += 10**12
-    world.ask(ChangeWebhook, name="hook", paused=False)
+    world.ask(ChangeWebhook, name="hook", changes=WebhookChanges(paused=False))
     assert {item.queued_us for item in world.hook.waiting.values()} == {world.time_us}
     assert world.happens(validated(12)) == [], "beyond since before"
 

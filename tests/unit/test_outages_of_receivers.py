@@ -106,6 +106,12 @@ def test_a_readers_handler_that_cannot_reach_the_cluster_has_not_failed() -> Non
     delivery = reader._Delivery(lambda event: asyncio.sleep(0), told)
     kinds = {
         type(error): delivery.failure(error).kind
-        for error in (Interrupted("x"), nats.errors.ConnectionClosedError(), Refused("x"), OSError("another neighbour"))
+        for error in (
+            Interrupted("x"),
+            nats.errors.ConnectionClosedError(),
+            nats.errors.MaxPayloadError(),
+            Refused("x"),
+            OSError("another neighbour"),
+        )
     }
-    assert list(kinds.values()) == ["outage", "outage", "attempt", "attempt"]
+    assert list(kinds.values()) == ["outage", "outage", "attempt", "attempt", "attempt"]

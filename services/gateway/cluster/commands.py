@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from tenuto.schemas.events.provisioning import PoolMounts
 from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.gateway.rights.commands import UserCommand
+from tenuto.services.gateway.rights.commands import Command, UserCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +36,9 @@ class ReleaseNode(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateNodeToken:
+class CreateNodeToken(Command):
     """The launcher asks for a token by which one node's agent joins."""
 
-    id: UUID
-    time_us: int
     token_id: str
     secret_hash: str
     node_id: str
@@ -90,11 +87,9 @@ class RevokeJoinToken(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enroll:
+class Enroll(Command):
     """An agent asks to join, and shows a token."""
 
-    id: UUID
-    time_us: int
     token_id: str
     secret_hash: str
     agent_id: str

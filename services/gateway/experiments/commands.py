@@ -12,7 +12,7 @@ from tenuto.schemas.events.request import Description
 from tenuto.schemas.events.unmanaged import UnmanagedState
 from tenuto.schemas.operations import Operation
 from tenuto.schemas.record import ConfigLayer, Origin, Parent
-from tenuto.services.gateway.rights.commands import UserCommand
+from tenuto.services.gateway.rights.commands import Command, UserCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,29 +107,23 @@ class KeepExperiment(_OfRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarryOutDeletion:
+class CarryOutDeletion(Command):
     """A deletion is due: the gateway itself tells."""
 
-    id: UUID
-    time_us: int
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndOverdue:
+class EndOverdue(Command):
     """An experiment has run for as long as it may: the gateway itself tells."""
 
-    id: UUID
-    time_us: int
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoteStorage:
+class NoteStorage(Command):
     """Notes the stored bytes of a workspace's checkpoints; the gateway itself sends it."""
 
-    id: UUID
-    time_us: int
     workspace: str
     stored_bytes: int
 

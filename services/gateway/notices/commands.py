@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-from uuid import UUID
 
+from tenuto.schemas.events.notice import WebhookChanges
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
-from tenuto.services.gateway.rights.commands import UserCommand
+from tenuto.services.gateway.rights.commands import Command, UserCommand
 
 Outcome = Literal["delivered", "delayed", "refused", "too_late"]
 """Outcome of a message: sent, tried again after a recorded wait, or parked."""
@@ -29,14 +29,8 @@ class CreateWebhook(UserCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeWebhook(UserCommand):
-    """Changes a webhook; a value of None stays as it is."""
-
     name: str
-    triggers: tuple[Trigger, ...] | None = None
-    filters: Filters | None = None
-    group_seconds: float | None = None
-    recoveries: bool | None = None
-    paused: bool | None = None
+    changes: WebhookChanges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +61,14 @@ class Redeliver(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellWaits:
+class TellWaits(Command):
     """Sends notices about trials that have waited too long at this time; the gateway itself submits it."""
-
-    id: UUID
-    time_us: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoteDelivery:
+class NoteDelivery(Command):
     """Records the outcome of a message; the gateway itself submits it."""
 
-    id: UUID
-    time_us: int
     webhook: str
     created_us: int
     """Creation time of the webhook that the message was for: another one may have the name by now."""

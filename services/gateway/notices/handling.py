@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenuto.kernel.reactions import Progress
+from tenuto.schemas.base import from_object
 from tenuto.services.gateway.notices.bodies import WebhookTroubleView, WebhookView
 from tenuto.services.gateway.notices.door import NoticesDoor
 from tenuto.services.gateway.notices.state import Webhook
@@ -15,10 +16,7 @@ def troubles(door: NoticesDoor) -> tuple[WebhookTroubleView, ...]:
     known = door.state.notices.webhooks
     views = (view_of(door, known[name]) for name in sorted(known) if is_seen(door, known[name]))
     found = [item for item in views if item.parked or item.answer or item.next_us]
-    return tuple(
-        WebhookTroubleView(name=item.name, waiting=item.waiting, parked=item.parked, answer=item.answer)
-        for item in found[:TROUBLES_MAX]
-    )
+    return tuple(from_object(WebhookTroubleView, item) for item in found[:TROUBLES_MAX])
 
 
 def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
@@ -29,17 +27,9 @@ def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
 def view_of(door: NoticesDoor, webhook: Webhook) -> WebhookView:
     sender = door.deliveries.sender(webhook.name)
     progress = Progress() if sender is None else sender.progress
-    return WebhookView(
-        name=webhook.name,
-        owner=webhook.owner,
-        kind=webhook.kind,
-        place=webhook.place,
-        triggers=webhook.triggers,
-        filters=webhook.filters,
-        group_seconds=webhook.group_seconds,
-        recoveries=webhook.recoveries,
-        paused=webhook.paused,
-        created_us=webhook.created_us,
+    return from_object(
+        WebhookView,
+        webhook,
         notices=webhook.number,
         waiting=len(webhook.waiting),
         parked=len(webhook.parked),

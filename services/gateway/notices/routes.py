@@ -8,7 +8,9 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.kernel.plugins import PluginError
+from tenuto.schemas.base import from_object
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.notice import WebhookChanges
 from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
 from tenuto.services.gateway.http import paging
 from tenuto.services.gateway.http.bodies import Recorded
@@ -99,16 +101,7 @@ async def show(door: Door, name: WebhookName) -> Response:
 async def change(door: Door, name: WebhookName, body: ChangedWebhookBody) -> Response:
     """Changes triggers, filters, grouping and recoveries, pauses and resumes. The target stays: for another one create another
     webhook."""
-    command = ChangeWebhook(
-        **asked(door),
-        name=name,
-        triggers=body.triggers,
-        filters=body.filters,
-        group_seconds=body.group_seconds,
-        recoveries=body.recoveries,
-        paused=body.paused,
-    )
-    await door.carry_out(command)
+    await door.carry_out(ChangeWebhook(**asked(door), name=name, changes=from_object(WebhookChanges, body)))
     return answer(view_of(door, _found(door, name)))
 
 

@@ -1,4 +1,4 @@
-"""Base of the commands of users. The decisions on a command are recorded; the command itself is not."""
+"""Bases of commands. The decisions on a command are recorded; the command itself is not."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserCommand:
+class Command:
+    """Command of the gateway itself, or of another service."""
+
     id: UUID
     time_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserCommand(Command):
     user: str
 
     @property

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tenuto.schemas.base import from_object
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.layers import TEMPLATE, Layer, Value
@@ -45,15 +46,7 @@ async def resolve(door: TemplatesDoor, text: bytes, said: Sequence[str] | None =
         return Resolution(draft.config, (), sent_hash, notes=tuple(draft.notes))
     merged = await door.reader.layered(text, layers, said, asking())
     recorded = tuple(
-        ConfigLayer(
-            kind=found.kind,
-            name=found.name,
-            workspace=found.workspace,
-            version=found.version,
-            digest=found.digest,
-            paths=tuple(paths),
-            more=count - len(paths),
-        )
+        from_object(ConfigLayer, found, paths=tuple(paths), more=count - len(paths))
         for found, (count, paths) in zip(layers, merged.paths, strict=True)
     )
     return Resolution(merged.config, recorded, sent_hash, merged.values, tuple(draft.notes))

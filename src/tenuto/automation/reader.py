@@ -202,8 +202,11 @@ class _Delivery:
 
 def _is_outage(error: Exception) -> bool:
     """True if the cluster or its bus could not be reached. A program that never imported the bus's package has no such error."""
-    bus = sys.modules.get("nats.errors")
-    return isinstance(error, Away) or (bus is not None and isinstance(error, bus.Error))
+    if isinstance(error, Away) or "nats.errors" not in sys.modules:
+        return isinstance(error, Away)
+    from tenuto.kernel.bus_errors import BUS_AWAY
+
+    return isinstance(error, BUS_AWAY)
 
 
 async def _check(client: AsyncClient, place: Place) -> None:

@@ -21,6 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from tenuto.kernel import telemetry
+from tenuto.kernel.bus_errors import BUS_AWAY
 from tenuto.kernel.database_errors import DATABASE_AWAY, DATABASE_FAILED
 from tenuto.kernel.durable_consumer import DurableConsumer
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
@@ -201,7 +202,7 @@ class Effects:
 
     async def _is_outage(self, error: Exception) -> bool:
         """True if the database or the bus could not be reached, which says nothing about the effect."""
-        if isinstance(error, (LogUnavailable, nats.errors.Error, JetStreamError)):
+        if isinstance(error, (LogUnavailable, *BUS_AWAY)):
             return True
         if not isinstance(error, DATABASE_AWAY):
             return False
@@ -225,7 +226,12 @@ class Effects:
 
     async def _handle_again(self, parked: Parked) -> None:
         event = decode_event(parked.body)
-        await self._handlers[event.type](event)
+        try:
+            await self._handlers[event.type](event)
+        except Exception as error:
+            if await self._is_outage(error):  # the request to deliver it again stays open
+                raise LogUnavailable(str(error)) from error
+            raise
 
     async def _keep(self, message: Msg) -> None:
         while True:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
-from Crypto.Cipher import AES
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tenuto.kernel.private_files import make_private, write_private
 from tenuto.kernel.settings import SettingsError
@@ -58,22 +58,20 @@ class Keys:
 
 
 def sealed(key: bytes, about: str, value: str) -> bytes:
+    """The value, encrypted by AES-GCM for this name: nonce, tag and ciphertext."""
     nonce = os.urandom(NONCE_BYTES)
-    ciphertext, tag = _cipher(key, nonce, about).encrypt_and_digest(value.encode())
-    return nonce + bytes(tag) + bytes(ciphertext)
+    # In this order since the first release; the library itself puts the tag behind.
+    encrypted = AESGCM(key).encrypt(nonce, value.encode(), about.encode())
+    return nonce + encrypted[-TAG_BYTES:] + encrypted[:-TAG_BYTES]
 
 
 def opened(key: bytes, about: str, value: bytes) -> str:
     """The decrypted value. Raises ValueError if it was changed, or sealed with another key or for another name."""
     nonce, tag = value[:NONCE_BYTES], value[NONCE_BYTES : NONCE_BYTES + TAG_BYTES]
-    plain = _cipher(key, nonce, about).decrypt_and_verify(value[NONCE_BYTES + TAG_BYTES :], tag)
-    return bytes(plain).decode()
-
-
-def _cipher(key: bytes, nonce: bytes, about: str) -> Any:
-    cipher = AES.new(key, AES.MODE_GCM, nonce=nonce)
-    cipher.update(about.encode())
-    return cipher
+    try:
+        return AESGCM(key).decrypt(nonce, value[NONCE_BYTES + TAG_BYTES :] + tag, about.encode()).decode()
+    except InvalidTag:
+        raise ValueError("It was changed, or sealed with another key or for another name.") from None
 
 
 def _load_or_make(path: Path | None) -> tuple[bytes, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision_tables import decisions
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated, JoinTokenRevoked
 from tenuto.services.gateway.cluster.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
@@ -24,16 +25,7 @@ def create_token(state: ClusterState, command: CreateJoinToken) -> Sequence[Even
         raise Refused(
             f"There are {TOKENS_MAX} join tokens, and no more are kept; revoke some (`tenuto agent tokens`).", "conflict"
         )
-    return [
-        JoinTokenCreated(
-            token_id=command.token_id,
-            secret_hash=command.secret_hash,
-            pool=command.pool,
-            expires_us=command.expires_us,
-            uses_max=command.uses_max,
-            label=command.label,
-        )
-    ]
+    return [from_object(JoinTokenCreated, command, agent_id="")]
 
 
 def revoke_token(state: ClusterState, command: RevokeJoinToken) -> Sequence[EventData]:
@@ -62,14 +54,7 @@ def enroll(state: ClusterState, command: Enroll) -> Sequence[EventData]:
         raise Refused(
             f"{AGENTS_MAX} agents have joined, and no more are known: give this one the name of one that left.", "conflict"
         )
-    return [
-        AgentEnrolled(
-            agent_id=command.agent_id,
-            pool=token.pool,
-            token_id=token.token_id,
-            credential_hash=command.credential_hash,
-        )
-    ]
+    return [from_object(AgentEnrolled, command, pool=token.pool)]
 
 
 def name_taken(agent_id: str) -> Refused:

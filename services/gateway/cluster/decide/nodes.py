@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision_tables import decisions
 from tenuto.schemas.agent_limits import AGENT_SLOTS_MAX
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
 from tenuto.schemas.events.provisioning import NodeReleaseRequested, PoolMountsChanged, PoolProvisioned
@@ -94,17 +95,8 @@ def create_token(state: ClusterState, command: CreateNodeToken) -> Sequence[Even
     node = state.nodes.nodes.get(command.node_id)
     if node is None or node.pool != command.pool or node.phase != "requested":
         raise Refused(f"No node {command.node_id} of pool {command.pool} is requested.", "not_found")
-    return [
-        JoinTokenCreated(
-            token_id=command.token_id,
-            secret_hash=command.secret_hash,
-            pool=command.pool,
-            expires_us=command.expires_us,
-            uses_max=1,
-            label=f"node {command.node_id}"[:100],
-            agent_id=command.node_id,
-        )
-    ]
+    label = f"node {command.node_id}"[:100]
+    return [from_object(JoinTokenCreated, command, uses_max=1, label=label, agent_id=command.node_id)]
 
 
 DECISIONS = decisions(provision, set_mounts, release, create_token)

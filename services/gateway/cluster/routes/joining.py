@@ -13,6 +13,7 @@ from uuid import uuid4
 from fastapi import APIRouter, Path, Request, Response
 
 from tenuto.kernel.core import Refused
+from tenuto.schemas.base import from_object
 from tenuto.schemas.join_tokens import JoinToken
 from tenuto.schemas.joining import TOKEN_ID_PATTERN, JoinBody, JoinedView, StandingBody, StandingView, hash_of
 from tenuto.schemas.names import AGENT_NAME_PATTERN
@@ -183,12 +184,4 @@ async def _held(keeper: BusKeeper, agent_id: str) -> str | None:
 
 
 def _view(token: Token) -> JoinTokenView:
-    return JoinTokenView(
-        id=token.token_id,
-        pool=token.pool,
-        label=token.label,
-        created_us=token.created_us,
-        expires_us=token.expires_us,
-        uses=token.uses,
-        uses_max=token.uses_max,
-    )
+    return from_object(JoinTokenView, token, id=token.token_id)

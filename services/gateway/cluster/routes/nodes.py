@@ -12,6 +12,7 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from tenuto.schemas import subjects
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events.provisioning import PoolMounts
 from tenuto.schemas.names import AGENT_NAME_PATTERN, NAME_PATTERN
 from tenuto.schemas.node_questions import LOG_LINES_MAX, CheckFinding, NodesAnswer, NodesQuestion
@@ -176,32 +177,13 @@ def _pool(door: ClusterDoor, pool: Pool) -> PoolView:
         cost_per_hour=sum(node.cost_per_hour for node in mine),
         last_failure=None
         if failed is None
-        else NodeFailureView(
-            node_id=failed.node_id,
-            node_type=failed.node_type,
-            failure=failed.failure,
-            message=failed.message,
-            reason=_sentence(failed.said) if everything else "",
-            at_us=failed.at_us,
-            retry_at_us=failed.retry_at_us,
-        ),
+        else from_object(NodeFailureView, failed, reason=_sentence(failed.said) if everything else ""),
     )
 
 
 def _node(door: ClusterDoor, node: Node) -> NodeView:
-    return NodeView(
-        id=node.node_id,
-        pool=node.pool,
-        node_type=node.node_type,
-        slots=node.slots,
-        cost_per_hour=node.cost_per_hour,
-        phase=_phase(door, node),
-        provider_id=node.provider_id,
-        requested_us=node.requested_us,
-        started_us=node.started_us,
-        reason=_sentence(node.said) if door.sight().everything else "",
-        message=node.message,
-    )
+    reason = _sentence(node.said) if door.sight().everything else ""
+    return from_object(NodeView, node, id=node.node_id, phase=_phase(door, node), reason=reason)
 
 
 def _phase(door: ClusterDoor, node: Node) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision_tables import decisions
+from tenuto.schemas.base import from_object
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EventData
@@ -84,19 +85,7 @@ def submit(state: ExperimentsState, command: SubmitExperiment) -> Sequence[Event
             what = f"Experiment {origin} is to be deleted, so no other can be made from it"
             raise Refused(f"{what}; `tenuto exp undelete {origin}` keeps it.", "conflict")
     check_rules(state, command, check_new)
-    submitted = ExperimentSubmitted(
-        experiment_id=state.submitted + 1,
-        config=command.config,
-        seed=command.seed,
-        context_hash=command.context_hash,
-        context_size_bytes=command.context_size_bytes,
-        user=command.user,
-        origin=command.origin,
-        parent=command.parent,
-        layers=command.layers,
-        sent_hash=command.sent_hash,
-    )
-    return [submitted]
+    return [from_object(ExperimentSubmitted, command, experiment_id=state.submitted + 1)]
 
 
 def pause(state: ExperimentsState, command: PauseExperiment) -> Sequence[EventData]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision_tables import decisions
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.unmanaged import (
     UNMANAGED_TRIALS_MAX,
@@ -54,29 +55,15 @@ def start(state: ExperimentsState, command: StartUnmanagedTrial) -> Sequence[Eve
     number = known.trials + 1
     if number > UNMANAGED_TRIALS_MAX:
         raise Refused(f"Experiment {command.experiment_id} has {known.trials} runs, the most of one; use another.", "conflict")
-    started = UnmanagedTrialStarted(
-        experiment_id=command.experiment_id,
-        trial_id=f"{command.experiment_id}-{number}",
-        trial_number=number,
-        name=command.name,
-        user=command.user,
-        started_us=command.started_us,
-    )
-    return [started]
+    trial_id = f"{command.experiment_id}-{number}"
+    return [from_object(UnmanagedTrialStarted, command, trial_id=trial_id, trial_number=number)]
 
 
 def change(state: ExperimentsState, command: ChangeUnmanagedTrial) -> Sequence[EventData]:
     """The run's maker was judged before: the state has no runs, of which there may be millions."""
     if command.experiment_id not in state.unmanaged:
         raise Refused(f"Trial {command.trial_id} is no unmanaged run.", "conflict")
-    changed = UnmanagedTrialChanged(
-        experiment_id=command.experiment_id,
-        trial_id=command.trial_id,
-        state=command.state,
-        ended_us=command.ended_us,
-        deleted=command.deleted,
-    )
-    return [changed]
+    return [from_object(UnmanagedTrialChanged, command)]
 
 
 DECISIONS = decisions(create, start, change)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.core import Refused
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 from tenuto.services.gateway.experiments.door import ExperimentsDoor
@@ -183,27 +184,18 @@ def _results_view(
         trial_b=b.id if b else None,
         best_a=a.best_metric if a else None,
         best_b=b.best_metric if b else None,
-        metrics=tuple(MetricPairView(batches=p.batches, name=p.name, a=p.a, b=p.b, equal=p.equal) for p in shown),
+        metrics=tuple(from_object(MetricPairView, pair) for pair in shown),
         metrics_left_out=len(pairs) - len(shown),
         validations=len({p.batches for p in pairs}),
         first_difference_batches=first_difference(pairs),
         metrics_equal=metrics_equal(pairs),
         weights_equal=weights_equal(files),
-        files=tuple(FilePairView(batches=p.batches, path=p.path, a=p.a, b=p.b, equal=p.equal) for p in files),
+        files=tuple(from_object(FilePairView, pair) for pair in files),
     )
 
 
 def difference_view(item: Difference) -> DifferenceView:
-    return DifferenceView(
-        kind=item.kind,
-        effect=item.effect,
-        name=item.name,
-        a=item.a,
-        b=item.b,
-        overridden=item.overridden,
-        note=item.note,
-        detail=item.detail,
-    )
+    return from_object(DifferenceView, item)
 
 
 def comparing(door: ExperimentsDoor) -> Comparing:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.decision_tables import decisions
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import (
     NUMBERS_MAX,
@@ -57,32 +58,14 @@ def create(state: NoticesState, command: CreateWebhook) -> Sequence[EventData]:
     if sum(known[name].owner == command.user for name in sorted(known)) >= WEBHOOKS_PER_USER_MAX:
         raise Refused(f"You have {WEBHOOKS_PER_USER_MAX} webhooks, and no more are kept; remove one.", "conflict")
     _check_triggers(command.triggers)
-    created = WebhookCreated(
-        name=command.name,
-        owner=command.user,
-        sealed_id=command.sealed_id,
-        kind=command.kind,
-        place=command.place,
-        triggers=command.triggers,
-        filters=command.filters,
-        group_seconds=command.group_seconds,
-        recoveries=command.recoveries,
-    )
-    return [created]
+    return [from_object(WebhookCreated, command, owner=command.user)]
 
 
 def change(state: NoticesState, command: ChangeWebhook) -> Sequence[EventData]:
     webhook = own(state, command.name, command.user)
-    _check_triggers(command.triggers or ())
-    asked = {
-        "triggers": command.triggers,
-        "filters": command.filters,
-        "group_seconds": command.group_seconds,
-        "recoveries": command.recoveries,
-        "paused": command.paused,
-    }
-    changed = {name: value for name, value in asked.items() if value is not None and value != getattr(webhook, name)}
-    return [WebhookChanged(name=webhook.name, **changed)] if changed else []  # type: ignore[arg-type]
+    _check_triggers(command.changes.triggers or ())
+    changed = {name: value for name, value in command.changes if value is not None and value != getattr(webhook, name)}
+    return [WebhookChanged(name=webhook.name, **changed)] if changed else []
 
 
 def tell_waits(state: NoticesState, command: TellWaits) -> Sequence[EventData]:
@@ -140,25 +123,15 @@ def note(state: NoticesState, command: NoteDelivery) -> Sequence[EventData]:
     numbers = tuple(number for number in command.numbers if number in webhook.waiting)
     if not numbers:
         return []
-    name, attempts, answer = webhook.name, command.attempts, command.answer
     if command.outcome == "delivered":
-        delivered = WebhookDelivered(
-            webhook=name,
-            numbers=numbers,
-            message_id=command.message_id,
-            attempts=attempts,
-            answer=answer,
-            reference=command.reference,
-        )
-        return [delivered]
+        return [from_object(WebhookDelivered, command, numbers=numbers)]
     if command.outcome == "delayed":
-        resume_us = command.resume_us
-        return [WebhookDelayed(webhook=name, numbers=numbers, attempts=attempts, resume_us=resume_us, answer=answer)]
+        return [from_object(WebhookDelayed, command, numbers=numbers)]
     if command.outcome == "refused":
-        reason = TargetRefused(answer=answer).reason()
+        reason = TargetRefused(answer=command.answer).reason()
     else:
-        reason = TriedTooLong(hours=TRY_SECONDS / 3600, answer=answer).reason()
-    return [WebhookFailed(webhook=name, numbers=numbers, attempts=attempts, reason=reason)]
+        reason = TriedTooLong(hours=TRY_SECONDS / 3600, answer=command.answer).reason()
+    return [from_object(WebhookFailed, command, numbers=numbers, reason=reason)]
 
 
 DECISIONS = decisions(create, change, tell_waits, remove, change_secret, try_out, redeliver, note)

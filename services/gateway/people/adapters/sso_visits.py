@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from Crypto.Cipher import AES
 from pydantic import ValidationError
 
+from tenuto.kernel import secret_keys
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.base import Model
 from tenuto.services.gateway.people.adapters.identity_provider import Provider
@@ -29,7 +29,7 @@ CODES_MAX = 1_000
 """Most codes at once; beyond it the oldest is forgotten."""
 USED_MAX = 10_000
 """Most used flows that are remembered, so that none is accepted twice."""
-_NONCE_BYTES, _TAG_BYTES = 12, 16
+_ABOUT = "sign-in"
 
 
 class Flow(Model):
@@ -75,17 +75,13 @@ class Sso:
         )
 
     def sealed(self, flow: Flow) -> str:
-        nonce = os.urandom(_NONCE_BYTES)
-        ciphertext, tag = AES.new(self._key, AES.MODE_GCM, nonce=nonce).encrypt_and_digest(flow.to_json())
-        return base64.urlsafe_b64encode(nonce + tag + ciphertext).decode()
+        return base64.urlsafe_b64encode(secret_keys.sealed(self._key, _ABOUT, flow.to_json().decode())).decode()
 
     def opened(self, sealed: str, state: str) -> Flow | None:
         """The flow that this browser began, once. None: it began none, or too long ago, or was used already."""
         try:
             raw = base64.urlsafe_b64decode(sealed.encode())
-            nonce, raw = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
-            opened = AES.new(self._key, AES.MODE_GCM, nonce=nonce).decrypt_and_verify(raw[_TAG_BYTES:], raw[:_TAG_BYTES])
-            flow = Flow.from_json(opened)
+            flow = Flow.from_json(secret_keys.opened(self._key, _ABOUT, raw))
         except (ValueError, ValidationError):
             return None
         now = self._now()

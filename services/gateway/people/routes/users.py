@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events.request import NewUser
 from tenuto.services.gateway.http import tokens
 from tenuto.services.gateway.http.bodies import Recorded
@@ -69,7 +70,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
     token = tokens.make()
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
-    new = NewUser(name=body.name, admin=body.admin, service=body.service, owner=body.owner)
+    new = from_object(NewUser, body)
     command = CreateUser(**asked(door), new=new, token_hash=given, expires_us=expires_us)
     await door.users_known()
     async with door.secrets_change:
@@ -193,17 +194,8 @@ def _expires_us(door: PeopleDoor, days: float | None) -> int | None:
 
 
 def _view(token: Token, used_us: int | None = None) -> TokenView:
-    return TokenView(
-        id=token.id,
-        label=token.label,
-        created_us=token.created_us,
-        expires_us=token.expires_us,
-        session=token.session,
-        used_us=used_us,
-        permissions=token.permissions,
-        workspace=token.workspace or None,
-    )
+    return from_object(TokenView, token, used_us=used_us, workspace=token.workspace or None)
 
 
 def _user_view(user: User) -> UserView:
-    return UserView(name=user.name, admin=user.admin, service=user.service, owner=user.owner)
+    return from_object(UserView, user)

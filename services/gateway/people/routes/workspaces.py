@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from tenuto.schemas.base import from_object
 from tenuto.schemas.events.access import ProjectSettings, WorkspaceSettings
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.http.bodies import RightsChanged
@@ -84,17 +85,10 @@ async def change_project(door: Door, workspace: WorkspaceName, project: ProjectN
 def _view(door: PeopleDoor, name: str, experiments: int, stored: int | None = None) -> WorkspaceView:
     access = door.state.access
     found: Workspace = workspace_of(access, name)
-    return WorkspaceView(
+    return from_object(
+        WorkspaceView,
+        found,
         name=name,
-        private=found.private,
-        archived=found.archived,
-        description=found.description,
-        priority_min=found.priority_min,
-        priority_max=found.priority_max,
-        slots_max=found.slots_max,
-        images=found.images,
-        storage_bytes_max=found.storage_bytes_max,
-        wall_hours_max=found.wall_hours_max,
         storage_bytes=stored,
         projects=len(found.projects),
         experiments=experiments,

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.kernel.backoff import wait_seconds
 from tenuto.kernel.optional import NotInstalled, needed
+from tenuto.kernel.reactions import wait_seconds
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.gcp import checks, machines
