@@ -1,4 +1,5 @@
-"""The mark by which an agent finds the processes of its runs: read from an environment that the kernel does not always show."""
+"""The marks by which the processes of a run and of a cluster are found: read from environments that the kernel does not always
+show."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.kernel.process_environment import variable_of
 from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked
 
@@ -20,7 +22,7 @@ LOOKS = 2_000
 def test_a_process_that_becomes_another_program_again_and_again_is_found_at_each_look(tmp_path: Path) -> None:
     restless = subprocess.Popen(["/bin/sh", "-c", BECOMES_ANOTHER, BECOMES_ANOTHER], env={RUN_VARIABLE: f"{tmp_path}:1-1-1"})
     try:
-        assert {processes._mark_of(restless.pid) for _ in range(LOOKS)} == {f"{tmp_path}:1-1-1"}
+        assert {variable_of(restless.pid, RUN_VARIABLE) for _ in range(LOOKS)} == {f"{tmp_path}:1-1-1"}
         assert marked(tmp_path) == {restless.pid: "1-1-1"}
     finally:
         restless.kill()

@@ -21,6 +21,7 @@ from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, bracketed
 from tenuto.kernel.bus_permissions import agent_user
 from tenuto.kernel.bus_users import BadAgentName, BusUsers
 from tenuto.kernel.private_files import write_private
+from tenuto.kernel.process_environment import variable_of
 from tenuto.kernel.settings import Settings, SettingsError
 
 REST_PORT_DEFAULT = 8080
@@ -219,8 +220,8 @@ _PER_PROCESS = frozenset(
 def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
     """Every process of this cluster except the servers and the caller, the workers included."""
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(MARK) == str(layout.root):
+        with contextlib.suppress(OSError):
+            if process.pid != os.getpid() and variable_of(process.pid, MARK) == str(layout.root):
                 yield process
 
 

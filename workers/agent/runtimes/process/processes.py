@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import psutil
 
 from tenuto.kernel.account import Account
+from tenuto.kernel.process_environment import variable_of
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.untrusted_files import is_shortage
@@ -44,14 +44,9 @@ KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
 CLEANER_ROUNDS_MAX = 40
 """Rounds in which helpers that clean up after dead processes are spared, nearly four seconds: torch's shared memory manager
 waits two for further users before it removes the memory."""
-ENVIRONMENT_READS_MAX, ENVIRONMENT_SECONDS_BETWEEN = 100, 0.001
-"""Reads of a process's environment while it becomes another program: the kernel shows none until it has read the program's
-headers, which takes some microseconds, or milliseconds from a disk."""
-_FIELD_STATE, _FIELD_PARENT, _FIELD_START, _FIELD_SIZE, _FIELD_ENVIRONMENT, _FIELD_ENVIRONMENT_END = 0, 1, 19, 20, 47, 48
+_FIELD_STATE, _FIELD_PARENT, _FIELD_START = 0, 1, 19
 """Fields of /proc/<pid>/stat, counted from the process state."""
-
 _HAS_PROC = Path("/proc/self/environ").exists()
-_MARK_NAME = b"\0" + RUN_VARIABLE.encode() + b"="
 
 _LEADER = (sys.executable, "-I", "-S", os.path.abspath(leader.__file__))
 
@@ -210,34 +205,12 @@ def marked(agent_directory: Path) -> dict[int, str]:
 
 def _mark_of(pid: int) -> str:
     """Mark of a process; empty if it has none, is gone, or may not be read."""
-    if not _HAS_PROC:
-        with contextlib.suppress(psutil.Error):
-            return psutil.Process(pid).environ().get(RUN_VARIABLE, "")
-        return ""
     try:
-        block = b"\0" + _environment(pid)
+        return variable_of(pid, RUN_VARIABLE)
     except OSError as error:
         if is_shortage(error):
             raise
         return ""
-    _, name, rest = block.partition(_MARK_NAME)
-    return os.fsdecode(rest.partition(b"\0")[0]) if name else ""
-
-
-def _environment(pid: int) -> bytes:
-    """Environment that a process was started with; empty if it has none. Raises OSError."""
-    for _ in range(ENVIRONMENT_READS_MAX):
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            if block := file.read():
-                return block
-        fields = _stat(pid)
-        if fields is None or fields[_FIELD_STATE] in ("Z", "X") or fields[_FIELD_SIZE] == "0":  # gone, or of the kernel itself
-            return b""
-        if (end := fields[_FIELD_ENVIRONMENT_END]) == "0":
-            time.sleep(ENVIRONMENT_SECONDS_BETWEEN)
-        elif fields[_FIELD_ENVIRONMENT] == end:
-            return b""
-    return b""
 
 
 def kill(identity: Identity) -> None:
