@@ -1,13 +1,12 @@
 import { Anchor, Paper, Stack, Table, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
-import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
-import { lineage } from '../../api/queries'
+import { usePastLineage } from '../../api/past'
+import { lineage, type Moment, moments } from '../../api/queries'
 import { Lineage } from '../../charts/Lineage'
-import { type Copy, lineageOf } from '../../lib/lineage'
+import type { Copy } from '../../lib/lineage'
 import { shownNumber } from '../../lib/numbers'
-import type { LogEvent } from '../../lib/outdatedQueries'
 import { moment } from '../../lib/time'
 import { QueryBoundary } from '../../parts/QueryBoundary'
 import { TimeSlider } from '../../parts/TimeSlider'
@@ -16,14 +15,24 @@ const route = getRouteApi('/experiments/$id')
 
 /** Population-based training: who copied whom, when, and with which hyperparameters changed. */
 export function LineageView({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(lineage(item.id))
-  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
+  const at = route.useSearch().at
+  const list = useQuery(moments(item.id, 'decisions'))
+  const now = useQuery({ ...lineage(item.id), enabled: at === undefined })
+  const then = usePastLineage(item.id, at)
+  return (
+    <QueryBoundary query={list}>
+      {(events) => (
+        <QueryBoundary query={at === undefined ? now : then}>
+          {(copies) => <Shown item={item} events={events} copies={copies} />}
+        </QueryBoundary>
+      )}
+    </QueryBoundary>
+  )
 }
 
-function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
+function Shown({ item, events, copies }: { item: ExperimentDetail; events: Moment[]; copies: Copy[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const copies = useMemo(() => lineageOf(events, search.at), [events, search.at])
   const picked = search.trial ?? ''
   const pick = (trial: string) =>
     navigate({ search: (before) => ({ ...before, trial: trial === picked ? undefined : trial }), replace: true })

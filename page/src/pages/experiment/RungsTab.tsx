@@ -1,26 +1,35 @@
 import { Paper, Stack, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
-import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
-import { decisions } from '../../api/queries'
+import { usePastRungs } from '../../api/past'
+import { type Moment, moments, rungs } from '../../api/queries'
 import { Rungs } from '../../charts/Rungs'
-import type { LogEvent } from '../../lib/outdatedQueries'
-import { rungsOf } from '../../lib/rungs'
+import type { Rung } from '../../lib/rungs'
 import { QueryBoundary } from '../../parts/QueryBoundary'
 import { TimeSlider } from '../../parts/TimeSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 export function RungsTab({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(decisions(item.id))
-  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
+  const at = route.useSearch().at
+  const list = useQuery(moments(item.id, 'decisions'))
+  const now = useQuery({ ...rungs(item.id), enabled: at === undefined })
+  const then = usePastRungs(item.id, at)
+  return (
+    <QueryBoundary query={list}>
+      {(events) => (
+        <QueryBoundary query={at === undefined ? now : then}>
+          {(found) => <Shown item={item} events={events} rungs={found} />}
+        </QueryBoundary>
+      )}
+    </QueryBoundary>
+  )
 }
 
-function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
+function Shown({ item, events, rungs }: { item: ExperimentDetail; events: Moment[]; rungs: Rung[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const rungs = useMemo(() => rungsOf(events, search.at), [events, search.at])
   const picked = search.trial ?? ''
   const told = rungs.flatMap((rung) => rung.dots).filter((dot) => dot.trial === picked)
   return (
