@@ -64,6 +64,18 @@ export const fetchValidations = (id: number, at?: number) =>
 export const validations = (id: number) =>
   queryOptions({ queryKey: ['validations', id], queryFn: () => fetchValidations(id) })
 
+/** Trials by the search's metric and a second one, those marked that no other one beats in both. */
+export const front = (id: number, second: string, smaller: boolean) =>
+  queryOptions({
+    queryKey: ['validations', id, 'front', second, smaller],
+    queryFn: () => {
+      const query = { second, second_smaller_is_better: smaller, all: true }
+      const params = { path: { experiment_id: id }, query }
+      return answered(api.GET('/api/v1/experiments/{experiment_id}/pareto', { params }))
+    },
+    placeholderData: keepPreviousData,
+  })
+
 export const agents = () => queryOptions({ queryKey: ['agents'], queryFn: () => answered(api.GET('/api/v1/agents')) })
 
 export const queue = () => queryOptions({ queryKey: ['queue'], queryFn: () => answered(api.GET('/api/v1/jobs')) })

@@ -3,34 +3,32 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { usePastLineage } from '../../api/past'
-import { lineage, type Moment, moments } from '../../api/queries'
+import { lineage } from '../../api/queries'
 import { Lineage } from '../../charts/Lineage'
 import type { Copy } from '../../lib/lineage'
 import { shownNumber } from '../../lib/numbers'
 import { moment } from '../../lib/time'
 import { QueryBoundary } from '../../parts/QueryBoundary'
-import { TimeSlider } from '../../parts/TimeSlider'
+import { DecisionSlider } from './DecisionSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 /** Population-based training: who copied whom, when, and with which hyperparameters changed. */
 export function LineageView({ item }: { item: ExperimentDetail }) {
   const at = route.useSearch().at
-  const list = useQuery(moments(item.id, 'decisions'))
   const now = useQuery({ ...lineage(item.id), enabled: at === undefined })
   const then = usePastLineage(item.id, at)
   return (
-    <QueryBoundary query={list}>
-      {(events) => (
-        <QueryBoundary query={at === undefined ? now : then}>
-          {(copies) => <Shown item={item} events={events} copies={copies} />}
-        </QueryBoundary>
-      )}
-    </QueryBoundary>
+    <Stack>
+      <DecisionSlider id={item.id} />
+      <QueryBoundary query={at === undefined ? now : then}>
+        {(copies) => <Shown item={item} copies={copies} />}
+      </QueryBoundary>
+    </Stack>
   )
 }
 
-function Shown({ item, events, copies }: { item: ExperimentDetail; events: Moment[]; copies: Copy[] }) {
+function Shown({ item, copies }: { item: ExperimentDetail; copies: Copy[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const picked = search.trial ?? ''
@@ -39,11 +37,6 @@ function Shown({ item, events, copies }: { item: ExperimentDetail; events: Momen
   const told = copies.find((copy) => copy.trial === picked)
   return (
     <Stack>
-      <TimeSlider
-        events={events}
-        at={search.at}
-        onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}
-      />
       {copies.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
           No trial was asked for by then.

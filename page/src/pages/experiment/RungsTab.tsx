@@ -3,45 +3,38 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import type { ExperimentDetail } from '../../api/openapi'
 import { usePastRungs } from '../../api/past'
-import { type Moment, moments, rungs } from '../../api/queries'
+import { rungs } from '../../api/queries'
 import { Rungs } from '../../charts/Rungs'
 import type { Rung } from '../../lib/rungs'
 import { QueryBoundary } from '../../parts/QueryBoundary'
-import { TimeSlider } from '../../parts/TimeSlider'
+import { DecisionSlider } from './DecisionSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 export function RungsTab({ item }: { item: ExperimentDetail }) {
   const at = route.useSearch().at
-  const list = useQuery(moments(item.id, 'decisions'))
   const now = useQuery({ ...rungs(item.id), enabled: at === undefined })
   const then = usePastRungs(item.id, at)
   return (
-    <QueryBoundary query={list}>
-      {(events) => (
-        <QueryBoundary query={at === undefined ? now : then}>
-          {(found) => <Shown item={item} events={events} rungs={found} />}
-        </QueryBoundary>
-      )}
-    </QueryBoundary>
+    <Stack>
+      <DecisionSlider id={item.id} />
+      <QueryBoundary query={at === undefined ? now : then}>
+        {(found) => <Shown item={item} rungs={found} />}
+      </QueryBoundary>
+    </Stack>
   )
 }
 
-function Shown({ item, events, rungs }: { item: ExperimentDetail; events: Moment[]; rungs: Rung[] }) {
+function Shown({ item, rungs }: { item: ExperimentDetail; rungs: Rung[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const picked = search.trial ?? ''
   const told = rungs.flatMap((rung) => rung.dots).filter((dot) => dot.trial === picked)
   return (
     <Stack>
-      <TimeSlider
-        events={events}
-        at={search.at}
-        onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}
-      />
       {rungs.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
-          {events.length === 0 ? 'Nothing was decided yet.' : 'Nothing was decided by then.'}
+          {search.at === undefined ? 'Nothing was decided yet.' : 'Nothing was decided by then.'}
         </Text>
       ) : (
         <Rungs
