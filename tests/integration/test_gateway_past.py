@@ -195,3 +195,17 @@ async def test_commands_show_an_earlier_moment(world: World) -> None:
     assert "1-2 " not in then
     assert "accuracy 0.75" in await asyncio.to_thread(spoken, world, "exp", "describe", "1")
     assert "copy" in await asyncio.to_thread(spoken, world, "exp", "lineage", "1", "--at", at)
+
+
+async def test_moments_of_several_experiments_asked_for_at_once_do_not_mix(world: World) -> None:
+    shown: dict[tuple[int, int], Any] = {}
+    for _ in range(past_views.KEPT_MAX + 2):
+        await world.submit()
+    for number in range(1, 4):
+        for experiment in range(1, past_views.KEPT_MAX + 3):
+            name = f"{experiment}-{number}"
+            await world.record(requested(number).model_copy(update={"experiment_id": experiment, "trial_id": name}))
+            shown[experiment, await world.log.head()] = [f"{experiment}-{one}" for one in range(1, number + 1)]
+    asked = random.Random(1).sample(sorted(shown), len(shown))
+    found = await asyncio.gather(*(world.get(f"/experiments/{one}/trials?at={at}") for one, at in asked))
+    assert [[trial["id"] for trial in trials] for trials in found] == [shown[key] for key in asked]
