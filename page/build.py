@@ -64,9 +64,11 @@ def install() -> None:
 
 
 def event_types() -> None:
-    """Names of all types of events, by which the page of the log is filtered; their payloads would make it ten times as large."""
+    """Names of all types of events, by which the page of the log is filtered, and without which it names none; their payloads
+    would make it ten times as large."""
     names = sorted(json.loads(EVENTS.read_text())["events"])
-    EVENT_TYPES.write_text(f"export const EVENT_TYPES: string[] = {json.dumps(names, indent=2)}\n")
+    listed = f"export const EVENT_TYPES = {json.dumps(names, indent=2)} as const"
+    EVENT_TYPES.write_text(f"{listed}\n\nexport type EventType = (typeof EVENT_TYPES)[number]\n")
 
 
 def pack() -> None:

@@ -326,6 +326,13 @@ COMMENT ON COLUMN public.experiments.project IS 'Empty: none.';
 
 COMMENT ON COLUMN public.experiments.parent_id IS 'Experiment that it was made from; null: none.';
 
+CREATE TABLE public.foreign_events (
+    "position" bigint NOT NULL,
+    experiment_id bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.foreign_events.experiment_id IS '0: it may change any experiment.';
+
 CREATE TABLE public.ingress_positions (
     lane text NOT NULL,
     agent_id text NOT NULL,
@@ -813,6 +820,9 @@ ALTER TABLE ONLY public.events
 ALTER TABLE ONLY public.experiments
     ADD CONSTRAINT experiments_pkey PRIMARY KEY (experiment_id);
 
+ALTER TABLE ONLY public.foreign_events
+    ADD CONSTRAINT foreign_events_pkey PRIMARY KEY (experiment_id, "position");
+
 ALTER TABLE ONLY public.ingress_positions
     ADD CONSTRAINT ingress_positions_pkey PRIMARY KEY (lane, agent_id, spool_id);
 
@@ -995,6 +1005,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.effect_positions TO t
 GRANT SELECT ON TABLE public.events TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.experiments TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.foreign_events TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.ingress_positions TO tenuto_service;
 

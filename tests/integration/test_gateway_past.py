@@ -17,10 +17,12 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.access import ProjectChanged
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDamaged
+from tenuto.services import gateway
 from tenuto.services.gateway.experiments.adapters import past_views
 from tests.support import histories
 from tests.support.gateway_world import CONFIG, World, gateway_world, granted, released, requested, saved, validated
 
+SQL = Path(gateway.__file__).parent / "sql"
 APPENDED_MAX = 500
 NAMES = ("failures-2026-11", "searches-2026-11-further", "searches-2026-11-metrics", "sharing-2026-11")
 """Histories that are looked at: together they have all search methods, failures, and policies of pools."""
@@ -106,6 +108,13 @@ async def test_changes_that_came_from_elsewhere_are_in_the_past_at_their_place(w
     assert (renamed["best_checkpoint_id"], damaged["best_checkpoint_id"]) == (saved(10).checkpoint_id, None)
     for moment in (*reversed(shown), *shown):  # back, which folds anew, and on
         assert await reads(world, 1, moment) == shown[moment]
+    noted = "SELECT experiment_id, position FROM foreign_events ORDER BY position"
+    projected = await world.log.pool.fetch(noted)
+    assert [row["experiment_id"] for row in projected] == [0, 1]
+    await world.log.pool.execute("TRUNCATE foreign_events")
+    _, _, migration = (SQL / "0190_foreign_events.sql").read_text().partition("INSERT INTO")
+    await world.log.pool.execute(f"INSERT INTO {migration}")
+    assert await world.log.pool.fetch(noted) == projected
 
 
 async def test_the_moments_are_those_at_which_something_changed(world: World) -> None:
@@ -186,3 +195,17 @@ async def test_commands_show_an_earlier_moment(world: World) -> None:
     assert "1-2 " not in then
     assert "accuracy 0.75" in await asyncio.to_thread(spoken, world, "exp", "describe", "1")
     assert "copy" in await asyncio.to_thread(spoken, world, "exp", "lineage", "1", "--at", at)
+
+
+async def test_moments_of_several_experiments_asked_for_at_once_do_not_mix(world: World) -> None:
+    shown: dict[tuple[int, int], Any] = {}
+    for _ in range(past_views.KEPT_MAX + 2):
+        await world.submit()
+    for number in range(1, 4):
+        for experiment in range(1, past_views.KEPT_MAX + 3):
+            name = f"{experiment}-{number}"
+            await world.record(requested(number).model_copy(update={"experiment_id": experiment, "trial_id": name}))
+            shown[experiment, await world.log.head()] = [f"{experiment}-{one}" for one in range(1, number + 1)]
+    asked = random.Random(1).sample(sorted(shown), len(shown))
+    found = await asyncio.gather(*(world.get(f"/experiments/{one}/trials?at={at}") for one, at in asked))
+    assert [[trial["id"] for trial in trials] for trials in found] == [shown[key] for key in asked]

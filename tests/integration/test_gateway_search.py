@@ -79,6 +79,13 @@ async def test_the_pareto_front_is_shown(world: World) -> None:  # noqa: F811
     assert [trial["trial_id"] for trial in seen["front"]] == ["1-4", "1-1", "1-2"]
     assert seen["front"][0]["values"] == {"accuracy": 0.95, "latency_ms": 9.0}
     assert seen["front"][0]["hyperparameters"] == {"lr": 0.4}
+    assert "trials" not in seen
+    chosen = await world.get("/experiments/1/pareto?second=latency_ms&second_smaller_is_better=false&all=true")
+    assert chosen["goals"][1] == {"metric": "latency_ms", "smaller_is_better": False}
+    assert [trial["trial_id"] for trial in chosen["front"]] == ["1-4"]
+    assert [(trial["values"], trial["on_front"]) for trial in chosen["trials"]] == [
+        ([accuracy, latency], accuracy == 0.95) for accuracy, latency in results[:4]
+    ]
     # A trial is compared by its last validation that has all goals; one that never had them is not.
     for number, batches, metrics in (
         (1, 20, {"accuracy": 0.99, "latency_ms": 0.5}),
@@ -94,6 +101,7 @@ async def test_the_pareto_front_is_shown(world: World) -> None:  # noqa: F811
     await world.submit()
     code = (await world.error("GET", "/experiments/2/pareto"))[1:]
     assert code == ("conflict", "Experiment 2 compares accuracy only: a Pareto front needs searcher.objectives (nsga2).")
+    assert (await world.get("/experiments/2/pareto?second=loss"))["compared"] == 0
     assert (await world.error("GET", "/experiments/3/pareto"))[1] == "not_found"
 
 

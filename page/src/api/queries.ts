@@ -2,11 +2,9 @@
 
 import { keepPreviousData, queryOptions } from '@tanstack/react-query'
 import type { asked } from '../lib/filters'
-import { LINEAGE_TYPES } from '../lib/lineage'
+import { type Copy, copiesOf } from '../lib/lineage'
 import { trialNumber } from '../lib/numbers'
-import type { LogEvent } from '../lib/outdatedQueries'
-import { STORY_TYPES, slim } from '../lib/pastExperiment'
-import { DECISIONS } from '../lib/rungs'
+import { type Rung, rungsOf } from '../lib/rungs'
 import { answered, api, onward, pages } from './client'
 import type { paths, TrialView, ValidationView } from './openapi'
 
@@ -30,12 +28,11 @@ export const experiments = (query: ReturnType<typeof asked>) =>
     placeholderData: keepPreviousData,
   })
 
+export const fetchExperiment = (id: number, at?: number) =>
+  answered(api.GET('/api/v1/experiments/{experiment_id}', then(id, at)))
+
 export const experiment = (id: number) =>
-  queryOptions({
-    queryKey: ['experiment', id],
-    queryFn: () =>
-      answered(api.GET('/api/v1/experiments/{experiment_id}', { params: { path: { experiment_id: id } } })),
-  })
+  queryOptions({ queryKey: ['experiment', id], queryFn: () => fetchExperiment(id) })
 
 const CHILDREN_MAX = 20
 
@@ -46,33 +43,37 @@ export const children = (id: number) => {
 }
 
 /** All trials, page by page. */
-export const trials = (id: number) =>
-  queryOptions({
-    queryKey: ['trials', id],
-    queryFn: () =>
-      pages(TRIALS_MAX, (last?: TrialView) =>
-        api.GET('/api/v1/experiments/{experiment_id}/trials', {
-          params: { path: { experiment_id: id }, query: { limit: TRIALS_PAGE, after: last?.number ?? 0 } },
-        }),
-      ),
+export const fetchTrials = (id: number, at?: number) =>
+  pages(TRIALS_MAX, (last?: TrialView) => {
+    const { path, query } = then(id, at).params
+    const params = { path, query: { ...query, limit: TRIALS_PAGE, after: last?.number ?? 0 } }
+    return api.GET('/api/v1/experiments/{experiment_id}/trials', { params })
   })
 
+export const trials = (id: number) => queryOptions({ queryKey: ['trials', id], queryFn: () => fetchTrials(id) })
+
 /** All validations of all trials, page by page. */
+export const fetchValidations = (id: number, at?: number) =>
+  pages(VALIDATIONS_MAX, (last?: ValidationView) => {
+    const { path, query } = then(id, at).params
+    const from = last && { after_trial: trialNumber(last.trial_id), after_batches: last.batches }
+    const params = { path, query: { ...query, limit: VALIDATIONS_PAGE, ...from } }
+    return api.GET('/api/v1/experiments/{experiment_id}/validations', { params })
+  })
+
 export const validations = (id: number) =>
+  queryOptions({ queryKey: ['validations', id], queryFn: () => fetchValidations(id) })
+
+/** Trials by the search's metric and a second one, those marked that no other one beats in both. */
+export const front = (id: number, second: string, smaller: boolean) =>
   queryOptions({
-    queryKey: ['validations', id],
-    queryFn: () =>
-      pages(VALIDATIONS_MAX, (last?: ValidationView) =>
-        api.GET('/api/v1/experiments/{experiment_id}/validations', {
-          params: {
-            path: { experiment_id: id },
-            query: {
-              limit: VALIDATIONS_PAGE,
-              ...(last && { after_trial: trialNumber(last.trial_id), after_batches: last.batches }),
-            },
-          },
-        }),
-      ),
+    queryKey: ['validations', id, 'front', second, smaller],
+    queryFn: () => {
+      const query = { second, second_smaller_is_better: smaller, all: true }
+      const params = { path: { experiment_id: id }, query }
+      return answered(api.GET('/api/v1/experiments/{experiment_id}/pareto', { params }))
+    },
+    placeholderData: keepPreviousData,
   })
 
 export const agents = () => queryOptions({ queryKey: ['agents'], queryFn: () => answered(api.GET('/api/v1/agents')) })
@@ -81,35 +82,49 @@ export const queue = () => queryOptions({ queryKey: ['queue'], queryFn: () => an
 
 export const status = () => queryOptions({ queryKey: ['status'], queryFn: () => answered(api.GET('/api/v1/status')) })
 
-const EVENTS_PAGE = 5000
-export const STORY_MAX = 100_000
-/** Events of one experiment that the page keeps: some 50 MB. */
+export const MOMENTS_MAX = 100_000
+/** Moments of one experiment that the slider reaches over: more than it has places. */
 
-/** All events of some types of one experiment, with the sentences for people. The first answer is whole, a later one only asks for
+export interface Moment {
+  position: number
+  time_us: number
+}
+
+/** Moments at which something changed, or only those of the search's decisions. The first answer is whole, a later one only asks for
  * what is new. */
-const recorded = (
-  queryKey: readonly ['decisions' | 'experiment', number, string],
-  types: readonly string[],
-  kept = (event: LogEvent) => event,
-) =>
-  queryOptions({
+export const moments = (id: number, of: 'all' | 'decisions') => {
+  const queryKey = [of === 'all' ? 'experiment' : 'decisions', id, 'moments'] as const
+  return queryOptions({
     queryKey,
     queryFn: async ({ client }) => {
-      const id = queryKey[1]
-      const found = [...(client.getQueryData<LogEvent[]>(queryKey) ?? [])]
+      const found = [...(client.getQueryData<Moment[]>(queryKey) ?? [])]
       let after: number | undefined = found.at(-1)?.position ?? 0
-      while (after !== undefined && found.length < STORY_MAX) {
-        const query = { experiment: id, type: types.join(','), after, limit: EVENTS_PAGE }
-        const asked = api.GET('/api/v1/events', { params: { query } })
-        for (const event of (await answered(asked)) as unknown as LogEvent[]) found.push(kept(event))
+      while (after !== undefined && found.length < MOMENTS_MAX) {
+        const params = { path: { experiment_id: id }, query: { of, after } }
+        const asked = api.GET('/api/v1/experiments/{experiment_id}/moments', { params })
+        const { positions, times_us } = await answered(asked)
+        for (const [index, position] of positions.entries()) found.push({ position, time_us: times_us[index] ?? 0 })
         after = onward((await asked).response, 'after')
       }
       return found
     },
     structuralSharing: false,
   })
+}
 
-export const decisions = (id: number) => recorded(['decisions', id, 'rungs'], DECISIONS)
-export const lineage = (id: number) => recorded(['decisions', id, 'lineage'], LINEAGE_TYPES)
-/** What the experiment and its trials were at each moment. */
-export const story = (id: number) => recorded(['experiment', id, 'story'], STORY_TYPES, slim)
+const then = (id: number, at: number | undefined) => ({
+  params: { path: { experiment_id: id }, query: at === undefined ? {} : { at } },
+})
+
+/** Without `at`: now. The same below. */
+export const fetchRungs = async (id: number, at?: number): Promise<Rung[]> =>
+  rungsOf(await answered(api.GET('/api/v1/experiments/{experiment_id}/rungs', then(id, at))))
+
+export const fetchLineage = async (id: number, at?: number): Promise<Copy[]> =>
+  copiesOf(await answered(api.GET('/api/v1/experiments/{experiment_id}/lineage', then(id, at))))
+
+export const rungs = (id: number) =>
+  queryOptions({ queryKey: ['decisions', id, 'rungs'], queryFn: () => fetchRungs(id) })
+
+export const lineage = (id: number) =>
+  queryOptions({ queryKey: ['decisions', id, 'lineage'], queryFn: () => fetchLineage(id) })

@@ -3,6 +3,8 @@
 import { EVENT_TYPES } from '../api/eventTypes'
 import { exactText } from './exactJson'
 
+const KNOWN: ReadonlySet<string> = new Set(EVENT_TYPES)
+
 export interface EventSearch {
   /** Types, with commas between. */
   type?: string | undefined
@@ -33,7 +35,7 @@ export interface Recorded {
 export function eventSearch(raw: Record<string, unknown>): EventSearch {
   const found: EventSearch = {}
   if (typeof raw.type === 'string') {
-    const types = raw.type.split(',').filter((type) => EVENT_TYPES.includes(type))
+    const types = raw.type.split(',').filter((type) => KNOWN.has(type))
     if (types.length > 0) found.type = types.join(',')
   }
   if (typeof raw.service === 'string' && raw.service !== '') found.service = raw.service.slice(0, 100)

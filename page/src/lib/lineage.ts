@@ -1,12 +1,7 @@
-/** The lineage of population-based training, from the log alone: which trial copied whom, when, and what it changed. */
+/** The lineage of population-based training, as the gateway tells it, and where it is drawn. */
 
+import type { LineageView } from '../api/openapi'
 import { exactText } from './exactJson'
-import { flat } from './flatNames'
-import { drawable } from './numbers'
-import type { LogEvent } from './outdatedQueries'
-
-/** Events that the lineage is made of. */
-export const LINEAGE_TYPES = ['TrialRequested', 'TrialStopped']
 
 export interface Copy {
   trial: string
@@ -26,61 +21,24 @@ export interface Copy {
   time_us: number
 }
 
-/** Trials in the order in which they were asked for; `upto`: only what was decided by then. */
-export function lineageOf(events: readonly LogEvent[], upto = Number.POSITIVE_INFINITY): Copy[] {
-  const found = new Map<string, Copy & { values: Map<string, string> }>()
-  for (const event of events) {
-    if (event.position > upto) break
-    const trial = String(event.data.trial_id ?? '')
-    if (event.type === 'TrialRequested') {
-      const parent = found.get(String(event.data.parent_trial_id ?? ''))
-      const values = valuesOf(event.data.hyperparameters)
-      found.set(trial, {
-        trial,
-        number: Number(event.data.trial_number ?? 0),
-        parent: event.data.parent_trial_id == null ? undefined : String(event.data.parent_trial_id),
-        generation: parent === undefined ? 0 : parent.generation + 1,
-        ...reasonOf(event, parent),
-        stopped: undefined,
-        changed: parent === undefined ? [] : differences(parent.values, values),
-        sentences: event.sentence === undefined ? [] : [event.sentence],
-        position: event.position,
-        time_us: event.time_us,
-        values,
-      })
-    } else if (event.type === 'TrialStopped') {
-      const known = found.get(trial)
-      if (known === undefined) continue
-      known.stopped = event.data.outcome as Copy['stopped']
-      if (event.sentence !== undefined) known.sentences.push(event.sentence)
-    }
-  }
-  return [...found.values()].map(({ values: _, ...copy }) => copy)
-}
+/** In the order in which they were asked for. */
+export const copiesOf = ({ trials }: LineageView): Copy[] =>
+  trials.map(({ trial_id, number, parent_id, generation, parent_metric, outcome, changed, sentences, ...one }) => ({
+    trial: trial_id,
+    number,
+    parent: parent_id ?? undefined,
+    generation,
+    parentMetric: parent_metric ?? undefined,
+    stopped: outcome ?? undefined,
+    changed: changed.map(({ name, before, after }) => ({ name, from: textOf(before), to: textOf(after) })),
+    sentences,
+    position: one.position,
+    time_us: one.time_us,
+  }))
 
-/** The generation after which it was copied, as it was recorded; a copy of a copy is further right in any case. */
-function reasonOf(event: LogEvent, parent: Copy | undefined) {
-  const reason = event.data.reason as { numbers?: Record<string, unknown> } | undefined
-  const generation = reason?.numbers?.generation
-  const recorded = typeof generation === 'number' ? { generation: generation + 1 } : {}
-  return { parentMetric: drawable(reason?.numbers?.parent_metric), ...(parent === undefined ? {} : recorded) }
-}
-
-function valuesOf(hyperparameters: unknown): Map<string, string> {
-  const given = typeof hyperparameters === 'object' && hyperparameters !== null ? hyperparameters : {}
-  return new Map(
-    Object.entries(flat(given as Record<string, unknown>)).map(([name, value]) => [
-      name,
-      typeof value === 'string' ? value : exactText(value),
-    ]),
-  )
-}
-
-function differences(before: Map<string, string>, after: Map<string, string>) {
-  const names = [...new Set([...before.keys(), ...after.keys()])].sort()
-  return names
-    .filter((name) => before.get(name) !== after.get(name))
-    .map((name) => ({ name, from: before.get(name) ?? '–', to: after.get(name) ?? '–' }))
+function textOf(value: unknown): string {
+  if (value === null || value === undefined) return '–'
+  return typeof value === 'string' ? value : exactText(value)
 }
 
 export interface Placed {

@@ -1,10 +1,11 @@
 /** What an event of the log makes out of date: pure, so that tests say which tables follow which events. */
 
+import type { EventType } from '../api/eventTypes'
 import { SLOT_TYPES } from './slots'
 
 export interface LogEvent {
   position: number
-  type: string
+  type: EventType
   time_us: number
   correlation_id: string
   data: Record<string, unknown>
@@ -15,19 +16,19 @@ export type Key =
   | readonly ['experiments' | 'agents' | 'allocations' | 'slots' | 'queue' | 'status' | 'nodes']
   | readonly ['experiment' | 'trials' | 'validations' | 'decisions', number]
 
-const OF_EXPERIMENT = [
+const OF_EXPERIMENT: readonly EventType[] = [
   'ExperimentSubmitted', 'ExperimentStarted', 'ExperimentPauseRequested', 'ExperimentResumeRequested', 'ExperimentCancelRequested',
   'ExperimentCompleted', 'ExperimentFailed', 'ExperimentCanceled', 'ExperimentPriorityChanged', 'ExperimentWeightChanged',
   'ExperimentSlotLimitChanged', 'ExperimentTimeLimitChanged', 'ExperimentPoolChanged', 'ExperimentTrialLimitsChanged', 'ExperimentDescribed', 'ExperimentArchived',
   'ExperimentUnarchived',
 ] // biome-ignore format: a list of names
-const OF_TRIAL = [
+const OF_TRIAL: readonly EventType[] = [
   'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'TrialProgressed', 'TrialFailed', 'TrialFinished', 'TrainingEnded',
   'AllocationGranted', 'AllocationPreempted', 'AllocationReleased', 'WorkersStarted', 'WorkersExited', 'StragglerNoticed',
   'CheckpointSaved', 'CheckpointDeleted', 'CheckpointDamaged',
 ] // biome-ignore format: a list of names
-const OF_SEARCH = ['TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped']
-const OF_SLOTS = [
+const OF_SEARCH: readonly EventType[] = ['TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped']
+const OF_SLOTS: readonly EventType[] = [
   'AgentJoined',
   'AgentLost',
   'SlotsClosed',
@@ -36,18 +37,18 @@ const OF_SLOTS = [
   'AllocationReleased',
   'AllocationResized',
 ]
-const OF_QUEUE = [
+const OF_QUEUE: readonly EventType[] = [
   'AllocationGranted', 'AllocationReleased', 'AllocationPreempted', 'SlotsReserved', 'ExperimentMoved', 'PoolPolicyChanged', 'ShareChanged',
   'TrialRequested', 'TrialExtended', 'TrialPaused', 'TrialStopped', 'ExperimentPriorityChanged',
 ] // biome-ignore format: a list of names
 
-const OF_NODES = [
+const OF_NODES: readonly EventType[] = [
   'PoolProvisioned', 'CapacityWanted', 'NodeRequested', 'NodeStarted', 'NodeFailed', 'NodeReleased', 'NodeEnded', 'AgentJoined', 'AgentLost',
 ] // biome-ignore format: a list of names
 
 /** Types that the page listens for. */
-export const FOLLOWED = [
-  ...new Set([
+export const FOLLOWED: readonly EventType[] = [
+  ...new Set<EventType>([
     ...OF_EXPERIMENT,
     ...OF_TRIAL,
     ...OF_SLOTS,

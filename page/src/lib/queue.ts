@@ -1,5 +1,6 @@
 /** The queue of a pool: how its order is changed, and the reasons for waiting in words. */
 
+import type { EventType } from '../api/eventTypes'
 import { moment } from './time'
 import { type WhatIf, whatIf } from './whatIf'
 
@@ -10,7 +11,7 @@ export interface QueueSearch extends WhatIf {
 }
 
 /** Events after which the queue looks different. */
-export const QUEUE_TYPES = [
+export const QUEUE_TYPES: readonly EventType[] = [
   'ExperimentSubmitted', 'ExperimentMoved', 'ExperimentPriorityChanged', 'ExperimentWeightChanged', 'ExperimentSlotLimitChanged',
   'ExperimentPoolChanged', 'ExperimentPauseRequested', 'ExperimentResumeRequested', 'ExperimentCompleted', 'ExperimentCanceled',
   'ExperimentFailed', 'PoolPolicyChanged', 'ShareChanged', 'AgentJoined', 'AgentLost', 'SlotsClosed', 'SlotsOpened', 'SlotsReserved',

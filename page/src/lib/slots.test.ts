@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
+import type { EventType } from '../api/eventTypes'
 import type { LogEvent } from './outdatedQueries'
 import { moved, SLOT_TYPES, slotsPicture, startOf, useOf, withHeld, zoomed } from './slots'
 
 let position = 0
-const event = (type: string, time_us: number, data: Record<string, unknown>): LogEvent => {
+const event = (type: EventType, time_us: number, data: Record<string, unknown>): LogEvent => {
   position += 1
   return { position, type, time_us, correlation_id: '', data }
 }

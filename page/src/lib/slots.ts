@@ -1,9 +1,10 @@
 /** Which experiment used which slot when, from the log alone: what `tenuto job picture` draws. */
 
+import type { EventType } from '../api/eventTypes'
 import type { LogEvent } from './outdatedQueries'
 
 /** Events that the picture is made of. */
-export const SLOT_TYPES = [
+export const SLOT_TYPES: readonly EventType[] = [
   'AllocationGranted', 'AllocationReleased', 'AllocationPreempted', 'AllocationResized', 'AgentJoined', 'AgentLost', 'SlotsClosed',
   'SlotsOpened', 'PoolPolicyChanged', 'ShareChanged', 'ExperimentPriorityChanged', 'ExperimentWeightChanged',
   'ExperimentSlotLimitChanged', 'ExperimentPoolChanged',
@@ -137,7 +138,7 @@ class Agents {
   constructor(private readonly found: Outage[]) {}
 
   /** True for an event of agents and slots. */
-  note(type: string, data: Data, time: number): boolean {
+  note(type: EventType, data: Data, time: number): boolean {
     const agent = data.agent_id ?? ''
     const closed = this.#closed.get(agent) ?? new Set()
     this.#closed.set(agent, closed)
@@ -175,7 +176,7 @@ class Agents {
   }
 }
 
-function changeOf(type: string, data: Data): string {
+function changeOf(type: EventType, data: Data): string {
   if (type === 'PoolPolicyChanged') return `pool ${data.pool}: ${data.policy}`
   if (type === 'ShareChanged') {
     const quota = data.max_slots == null ? '' : `, at most ${data.max_slots} slots`

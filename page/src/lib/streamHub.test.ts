@@ -31,7 +31,10 @@ function hubOf() {
   return { hub, opened, heard }
 }
 
-const event = (position: number): Said => ({ kind: 'event', event: { type: 'T', correlation_id: '1', position } })
+const event = (position: number): Said => ({
+  kind: 'event',
+  event: { type: 'TrialStopped', correlation_id: '1', position },
+})
 
 test('many listeners share one stream, and each hears everything', () => {
   const { hub, opened, heard } = hubOf()

@@ -1,6 +1,6 @@
 import { Button, Group, Slider, Text } from '@mantine/core'
 import { useEffect, useMemo, useState } from 'react'
-import type { LogEvent } from '../lib/outdatedQueries'
+import type { Moment } from '../api/queries'
 import { moment } from '../lib/time'
 
 const PLAY_MS = 40
@@ -8,7 +8,7 @@ const PLAY_STEPS = 250
 /** A whole history is played in ten seconds. */
 
 interface Props {
-  events: LogEvent[]
+  events: readonly Moment[]
   /** Position of the log that is shown; undefined: now. */
   at: number | undefined
   onChange: (at: number | undefined) => void

@@ -133,12 +133,24 @@ class FrontTrialView(Model):
     hyperparameters: dict[str, Any]
 
 
+class ComparedTrialView(Model):
+    """A trial that reported all goals."""
+
+    trial_id: str
+    values: tuple[float, ...]
+    """Values in the order of the goals."""
+    on_front: bool
+    """True: no other trial beats it in all goals."""
+
+
 class ParetoView(Model):
     goals: tuple[GoalView, ...]
     compared: int
     """Number of trials that reported all goals."""
     front: tuple[FrontTrialView, ...]
     """Trials of the front, the best in the first goal first."""
+    trials: tuple[ComparedTrialView, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """All compared trials, by number, with `all`; else absent."""
 
 
 class ValidationView(Model):

@@ -19,7 +19,7 @@ export function EventFilters({ search, onChange }: Props) {
         searchable
         clearable
         w={320}
-        data={EVENT_TYPES}
+        data={[...EVENT_TYPES]}
         value={types}
         onChange={(value) => onChange({ type: value.join(',') || undefined })}
       />

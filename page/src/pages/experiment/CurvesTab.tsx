@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
+import type { Past } from '../../api/past'
 import { pictures } from '../../api/pictures'
 import { validations } from '../../api/queries'
 import { Curves } from '../../charts/Curves'
@@ -10,7 +11,6 @@ import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { lengthUnit } from '../../lib/lengths'
 import { toldNotFinite } from '../../lib/notFinite'
-import type { Past } from '../../lib/pastExperiment'
 import { columnsFor, drawnCurves, drawnOf, toldNotDrawn } from '../../lib/pictures'
 import { OmissionNote } from '../../parts/OmissionNote'
 import { QueryBoundary } from '../../parts/QueryBoundary'
@@ -22,7 +22,7 @@ const TRAINING = 'training/'
 
 export function CurvesTab({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
   const query = useQuery({ ...validations(item.id), enabled: past === undefined })
-  if (past !== undefined) return <Chart item={item} points={past.points} past={past} />
+  if (past !== undefined) return past.points && <Chart item={item} points={past.points} past={past} />
   return (
     <QueryBoundary query={query}>
       {(points) => <Chart item={item} points={points as Point[]} past={undefined} />}

@@ -20,7 +20,7 @@ import { LineageView } from './LineageView'
 import { RungsTab } from './RungsTab'
 import { Summary } from './Summary'
 import { Trials } from './Trials'
-import { itemThen, usePastExperiment } from './usePastExperiment'
+import { useLookingBack } from './useLookingBack'
 
 const route = getRouteApi('/experiments/$id')
 
@@ -33,11 +33,11 @@ export function ExperimentPage() {
 function Shown({ item: now }: { item: ExperimentDetail }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const { at, query, past, opened, open } = usePastExperiment(now, search)
-  const item = past === undefined ? now : itemThen(now, past)
+  const { at, list, query, past, opened, open } = useLookingBack(now, search)
+  const item = past?.item ?? now
   const slider = (
     <ExperimentTimeSlider
-      query={query}
+      query={list}
       opened={opened}
       onOpen={open}
       at={at}
@@ -63,17 +63,12 @@ function Shown({ item: now }: { item: ExperimentDetail }) {
         {at === undefined && <Actions item={item} />}
         {past !== undefined && (
           <Text c="dimmed">
-            at position {at} of the log, {moment(past.time_us)}
+            at position {past.at} of the log, {moment(past.item.as_of_us ?? 0)}
           </Text>
         )}
       </Group>
       {!unknown && <Summary item={item} past={past} />}
-      {unknown && query.data !== undefined && (
-        <Text c="dimmed">
-          Experiment {now.id} was not submitted yet at position {at} of the log.
-        </Text>
-      )}
-      {unknown && search.tab === 'rungs' && <QueryBoundary query={query}>{() => null}</QueryBoundary>}
+      {unknown && <QueryBoundary query={query}>{() => null}</QueryBoundary>}
       {!unknown && item.error && (
         <Alert color="red" title="It failed">
           {item.error}

@@ -1,12 +1,11 @@
 import { Button, Stack, Text } from '@mantine/core'
 import type { UseQueryResult } from '@tanstack/react-query'
-import { STORY_MAX } from '../../api/queries'
-import type { LogEvent } from '../../lib/outdatedQueries'
+import { MOMENTS_MAX, type Moment } from '../../api/queries'
 import { QueryBoundary } from '../../parts/QueryBoundary'
 import { TimeSlider } from '../../parts/TimeSlider'
 
 interface Props {
-  query: UseQueryResult<LogEvent[]>
+  query: UseQueryResult<Moment[]>
   /** False: nobody has looked back yet, and nothing was read for it. */
   opened: boolean
   onOpen: () => void
@@ -27,10 +26,10 @@ export function ExperimentTimeSlider({ query, opened, onOpen, at, onChange }: Pr
       {(events) => (
         <Stack gap={4}>
           <TimeSlider events={events} at={at} onChange={onChange} />
-          {events.length >= STORY_MAX && (
+          {events.length >= MOMENTS_MAX && (
             <Text size="sm" c="dimmed">
-              The slider reaches over the first {STORY_MAX.toLocaleString('en')} events; `tenuto exp replay --at` shows
-              any moment.
+              The slider reaches over the first {MOMENTS_MAX.toLocaleString('en')} events; `tenuto exp replay --at`
+              shows any moment.
             </Text>
           )}
         </Stack>

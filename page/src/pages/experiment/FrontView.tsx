@@ -3,13 +3,12 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
-import { validations } from '../../api/queries'
+import { front as frontOf, validations } from '../../api/queries'
 import { Dots } from '../../charts/Dots'
 import { axisOf, placeOn } from '../../lib/axes'
 import { metricNames, type Point } from '../../lib/curves'
 import type { ExperimentSearch } from '../../lib/experimentSearch'
 import { shownNumber } from '../../lib/numbers'
-import { frontOf } from '../../lib/paretoFront'
 import { QueryBoundary } from '../../parts/QueryBoundary'
 import { Value } from '../../parts/Value'
 
@@ -40,12 +39,13 @@ function Shown({ item, points }: { item: ExperimentDetail; points: Point[] }) {
     search.larger === undefined
       ? (asked.find((one) => one.metric === second)?.smaller_is_better ?? true)
       : !search.larger
+  const query = useQuery({ ...frontOf(item.id, second ?? '', smaller), enabled: second !== undefined })
   const found = useMemo(
     () =>
-      second === undefined
-        ? []
-        : frontOf(points, { metric: item.metric, smaller: item.smaller_is_better }, { metric: second, smaller }),
-    [points, item.metric, item.smaller_is_better, second, smaller],
+      (query.data?.trials ?? []).map(({ trial_id, values: [x = 0, y = 0], on_front }) => {
+        return { trial: trial_id, x, y, onFront: on_front }
+      }),
+    [query.data],
   )
   const [x, y] = useMemo(
     () => [
@@ -74,13 +74,15 @@ function Shown({ item, points }: { item: ExperimentDetail; points: Point[] }) {
           })),
     [found, x, y],
   )
+  if (second !== undefined && query.data === undefined) return <QueryBoundary query={query}>{() => null}</QueryBoundary>
   if (second === undefined || x === undefined || y === undefined)
     return (
       <Text c="dimmed" py="xl" ta="center">
         A Pareto front needs two metrics; the trials report {names.length === 0 ? 'none yet' : names.join(', ')}.
       </Text>
     )
-  const front = found.filter((one) => one.onFront)
+  const better = query.data?.front.map((one) => one.trial_id) ?? []
+  const front = better.flatMap((trial) => found.filter((one) => one.trial === trial))
   return (
     <Stack>
       <Group>

@@ -1,40 +1,42 @@
 import { Anchor, Paper, Stack, Table, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
-import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
+import { usePastLineage } from '../../api/past'
 import { lineage } from '../../api/queries'
 import { Lineage } from '../../charts/Lineage'
-import { type Copy, lineageOf } from '../../lib/lineage'
+import type { Copy } from '../../lib/lineage'
 import { shownNumber } from '../../lib/numbers'
-import type { LogEvent } from '../../lib/outdatedQueries'
 import { moment } from '../../lib/time'
 import { QueryBoundary } from '../../parts/QueryBoundary'
-import { TimeSlider } from '../../parts/TimeSlider'
+import { DecisionSlider } from './DecisionSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 /** Population-based training: who copied whom, when, and with which hyperparameters changed. */
 export function LineageView({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(lineage(item.id))
-  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
+  const at = route.useSearch().at
+  const now = useQuery({ ...lineage(item.id), enabled: at === undefined })
+  const then = usePastLineage(item.id, at)
+  return (
+    <Stack>
+      <DecisionSlider id={item.id} />
+      <QueryBoundary query={at === undefined ? now : then}>
+        {(copies) => <Shown item={item} copies={copies} />}
+      </QueryBoundary>
+    </Stack>
+  )
 }
 
-function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
+function Shown({ item, copies }: { item: ExperimentDetail; copies: Copy[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const copies = useMemo(() => lineageOf(events, search.at), [events, search.at])
   const picked = search.trial ?? ''
   const pick = (trial: string) =>
     navigate({ search: (before) => ({ ...before, trial: trial === picked ? undefined : trial }), replace: true })
   const told = copies.find((copy) => copy.trial === picked)
   return (
     <Stack>
-      <TimeSlider
-        events={events}
-        at={search.at}
-        onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}
-      />
       {copies.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
           No trial was asked for by then.

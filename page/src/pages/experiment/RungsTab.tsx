@@ -1,38 +1,40 @@
 import { Paper, Stack, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi } from '@tanstack/react-router'
-import { useMemo } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
-import { decisions } from '../../api/queries'
+import { usePastRungs } from '../../api/past'
+import { rungs } from '../../api/queries'
 import { Rungs } from '../../charts/Rungs'
-import type { LogEvent } from '../../lib/outdatedQueries'
-import { rungsOf } from '../../lib/rungs'
+import type { Rung } from '../../lib/rungs'
 import { QueryBoundary } from '../../parts/QueryBoundary'
-import { TimeSlider } from '../../parts/TimeSlider'
+import { DecisionSlider } from './DecisionSlider'
 
 const route = getRouteApi('/experiments/$id')
 
 export function RungsTab({ item }: { item: ExperimentDetail }) {
-  const query = useQuery(decisions(item.id))
-  return <QueryBoundary query={query}>{(events) => <Shown item={item} events={events} />}</QueryBoundary>
+  const at = route.useSearch().at
+  const now = useQuery({ ...rungs(item.id), enabled: at === undefined })
+  const then = usePastRungs(item.id, at)
+  return (
+    <Stack>
+      <DecisionSlider id={item.id} />
+      <QueryBoundary query={at === undefined ? now : then}>
+        {(found) => <Shown item={item} rungs={found} />}
+      </QueryBoundary>
+    </Stack>
+  )
 }
 
-function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
+function Shown({ item, rungs }: { item: ExperimentDetail; rungs: Rung[] }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
-  const rungs = useMemo(() => rungsOf(events, search.at), [events, search.at])
   const picked = search.trial ?? ''
   const told = rungs.flatMap((rung) => rung.dots).filter((dot) => dot.trial === picked)
   return (
     <Stack>
-      <TimeSlider
-        events={events}
-        at={search.at}
-        onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}
-      />
       {rungs.length === 0 ? (
         <Text c="dimmed" py="xl" ta="center">
-          {events.length === 0 ? 'Nothing was decided yet.' : 'Nothing was decided by then.'}
+          {search.at === undefined ? 'Nothing was decided yet.' : 'Nothing was decided by then.'}
         </Text>
       ) : (
         <Rungs

@@ -3,8 +3,8 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { ExperimentDetail } from '../../api/openapi'
+import type { Past } from '../../api/past'
 import { trials } from '../../api/queries'
-import type { Past } from '../../lib/pastExperiment'
 import { progressOf } from '../../lib/progress'
 import { duration, moment, secondsBetween } from '../../lib/time'
 import { Facts } from '../../parts/Facts'
@@ -12,7 +12,7 @@ import { Value } from '../../parts/Value'
 
 /** How far it is and how long it still takes, its best trial, and the facts around it; at an earlier moment as they were then. */
 export function Summary({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
-  const now = past?.time_us ?? Date.now() * 1000
+  const now = past?.item.as_of_us ?? Date.now() * 1000
   const until = item.ended_us ?? now
   const facts: [string, ReactNode][] = [
     ['Method', item.method],

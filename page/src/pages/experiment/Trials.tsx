@@ -3,11 +3,11 @@ import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
 import { useMemo } from 'react'
-import type { ExperimentDetail } from '../../api/openapi'
+import type { ExperimentDetail, TrialView } from '../../api/openapi'
+import type { Past } from '../../api/past'
 import { TRIALS_MAX, trials } from '../../api/queries'
 import { compared } from '../../lib/filters'
 import { shownValue } from '../../lib/numbers'
-import type { Past, PastTrial } from '../../lib/pastExperiment'
 import { DataTable } from '../../parts/DataTable'
 import { QueryBoundary } from '../../parts/QueryBoundary'
 import { StateBadge } from '../../parts/StateBadge'
@@ -18,7 +18,7 @@ const features = tableFeatures({})
 const helper = createColumnHelper<TableFeatures, Row>()
 const HPARAM = 'hparam:'
 
-type Row = Omit<PastTrial, 'batches'>
+type Row = TrialView
 
 export function Trials({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
   const query = useQuery({ ...trials(item.id), enabled: past === undefined })
