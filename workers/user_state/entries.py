@@ -22,6 +22,10 @@ Key = tuple[Path, bool]
 """Key of an entry: its path, and whether it is the value of an attribute."""
 
 
+GROUPS = ".parameters of groups"
+"""Last part of the path of an optimizer's parameters: training may add groups, which a fresh process has not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     key: Key
@@ -65,6 +69,8 @@ def entries_of(
         yield Entry((name, False), node.value, lambda copy: values.encode(node.asked.state_dict(), copy), True)
     elif node.what is not What.OBJECT and not is_inlined(node):
         yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
+    if node.what is What.ASKED and (layout := _layout(node.value)) is not None:
+        yield Entry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
     for key, value in node.attributes:
         if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
             continue
@@ -73,6 +79,14 @@ def entries_of(
 
 def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
     return lambda copy: encoders[copy].encode(value)
+
+
+def _layout(optimizer: Any) -> list[list[Any]] | None:
+    """Parameters of each group of an optimizer; None for another object."""
+    groups = getattr(optimizer, "param_groups", None)
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
+        return None
+    return [list(group["params"]) for group in groups]
 
 
 def is_inlined(node: Node) -> bool:
