@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.support.exact_trials import trained_anew
-from tests.support.foreign_cases import context_left, ended, fresh
+from tenuto.workers.pytorch.trainer import PyTorchTrainer
+from tests.support.exact_trials import INFO, assert_same, trained_anew
+from tests.support.foreign_cases import END, STOPS, context_left, ended, fresh
 
 __all__ = ("context_left",)
 
@@ -174,6 +176,10 @@ HARMLESS = {
     "cached mask": ("@functools.lru_cache\ndef mask(size):\n    return torch.ones(size, size).tril()", "mask(3).sum()"),
     "unused generator": ("NUMBERS = (number for number in range(100))", "1"),
     "pattern": ("import re\nPATTERN = re.compile('a+')", "len(PATTERN.findall('baab'))"),
+    "proxy of what is not there": (
+        "class Proxy:\n    def __getattr__(self, name):\n        raise RuntimeError('not yet')\n\n\nPROXY = Proxy()",
+        "1",
+    ),
     "types": ("from typing import TypeVar, Optional\nT = TypeVar('T')\nMaybe = Optional[int]", "1"),
 }
 
@@ -182,3 +188,60 @@ HARMLESS = {
 def test_what_training_does_not_change_is_not_told(name: str, tmp_path: Path) -> None:
     kind = case(tmp_path, *HARMLESS[name])
     assert trained_anew(lambda: kind, 3).breaks == []
+
+
+def test_a_global_that_the_trial_saves_itself_is_not_told(tmp_path: Path) -> None:
+    own = """
+
+    def state_dict(self):
+        return {"left": NUMBERS.__length_hint__()}
+
+    def load_state_dict(self, state):
+        while NUMBERS.__length_hint__() > state["left"]:
+            next(NUMBERS)
+"""
+    case(tmp_path, "NUMBERS = iter([float(n) for n in range(30)])", "next(NUMBERS)")
+    path = tmp_path / "foreign_case.py"
+    path.write_text(path.read_text() + own)
+
+    def load() -> Any:
+        return fresh(tmp_path, "foreign_case", "Case")
+
+    alone, resumed = trained_anew(load, END), trained_anew(load, END, STOPS)
+    assert resumed.breaks == []
+    assert_same(resumed, alone)
+
+
+def test_a_global_that_cannot_take_its_state_is_told_and_the_trial_goes_on(tmp_path: Path) -> None:
+    begin = """
+class Refusing:
+    def __init__(self):
+        self.calls = 0
+
+    def number(self):
+        self.calls += 1
+        return self.calls
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        raise RuntimeError("no")
+
+
+REFUSING = Refusing()"""
+    case(tmp_path, begin, "REFUSING.number()")
+    resumed = trained_anew(lambda: fresh(tmp_path, "foreign_case", "Case"), END, STOPS)
+    assert [sentence for sentence in resumed.breaks if "there is no place for foreign_case.REFUSING" in sentence]
+
+
+def test_a_large_global_that_nothing_changes_is_in_no_checkpoint(tmp_path: Path) -> None:
+    begin = "LARGE, WORDS, BANK = torch.ones(1 << 20), {number: 'word' for number in range(5000)}, torch.zeros(3)"
+    kind = case(tmp_path, begin, "LARGE[0] + len(WORDS) + BANK.add_(1).sum()")
+    trainer = PyTorchTrainer(kind, INFO)
+    trainer.train(3, lambda: False)
+    (saved := tmp_path / "saved").mkdir()
+    trainer.save(saved)
+    trainer.close()
+    paths = {"".join(path) for path, _ in torch.load(saved / "state.pt", weights_only=True)["attributes"]}
+    assert {path for path in paths if path.startswith("code ")} == {"code foreign_case.BANK"}

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from tenuto.workers.user_state import kinds
-from tenuto.workers.user_state.code_variables import set_of_function
+from tenuto.workers.user_state.code_variables import CODE_PREFIX, set_of_function
 from tenuto.workers.user_state.decoding import HOLE, Decoder
 from tenuto.workers.user_state.entries import GROUPS
 from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
@@ -81,7 +81,12 @@ class _Restoring:
             return False
         state = self._decoder.decode(encoded)
         with _same_groups(existing, self._shared(node)):
-            return node.asked.load_state_dict(state) is not False
+            try:
+                return node.asked.load_state_dict(state) is not False
+            except Exception:
+                if path[0].startswith(CODE_PREFIX):
+                    return False  # which is told; the trial may do without a global
+                raise
 
     def regroup(self, path: Path, encoded: Any) -> bool:
         """Makes the groups of an optimizer that existed at the save; False if a parameter is missing."""
