@@ -80,14 +80,6 @@ EXACT += of_modules(
     "UnfrozenParameter",
     "Removed",
     "Switched",
-    "HookClosure",
-    "PreHookClosure",
-    "HookObject",
-    "HookMethod",
-    "HookOfGradient",
-    "HookOfBackward",
-    "HookOfOptimizer",
-    "RateOfClosure",
     "WeightNorm",
     "OldWeightNorm",
     "SpectralNorm",
@@ -99,6 +91,17 @@ EXACT += of_modules(
     "Teacher",
 )
 
+EXACT += of_modules(
+    "own_hooks",
+    "HookClosure",
+    "PreHookClosure",
+    "HookObject",
+    "HookMethod",
+    "HookOfGradient",
+    "HookOfBackward",
+    "HookOfOptimizer",
+    "RateOfClosure",
+)
 EXACT += of_modules(
     "own_steps",
     "Adam",

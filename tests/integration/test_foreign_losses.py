@@ -126,7 +126,7 @@ ADDED = "hooks were added or removed since __init__ (model.0.forward_hooks[0]), 
 
 @pytest.mark.parametrize(("name", "told"), [("HookAdded", ADDED), ("HookRemoved", ADDED)])
 def test_a_loss_of_what_a_model_is_made_of_is_told(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    [sentence] = ended("own_layers", name).breaks
+    [sentence] = ended("own_hooks", name).breaks
     assert sentence.startswith(told)
     assert capsys.readouterr().err.count(told) == 1
 

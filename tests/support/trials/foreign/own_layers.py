@@ -1,31 +1,11 @@
-"""Trials that freeze and unfreeze layers, add groups to optimizers, register hooks, and have layers of unusual kinds."""
+"""Trials that freeze and unfreeze layers, add groups to optimizers, and have layers of unusual kinds."""
 
 import copy
 
 import torch
+from changed import Deep, context_mode
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
-
-from tests.support.exact_trials import Training
-
-
-class Deep(Training):
-    """Two layers and a head; `during(batches)` is called before each batch."""
-
-    @staticmethod
-    def net():
-        return nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        self.during(len(self.seen))
-        return super().train_batch(batch, epoch_idx, batch_idx)
-
-    def during(self, batches):
-        """Nothing."""
-
-    def frozen(self, layers, frozen=True):
-        for layer in layers:
-            self.model[layer].requires_grad_(not frozen)
 
 
 class Frozen(Deep):
@@ -72,12 +52,6 @@ class UnfrozenWithScheduler(Unfrozen):
         super().during(batches)
         if batches:
             self.scheduler.step()
-
-
-def context_mode(name):
-    from tenuto import pytorch
-
-    return getattr(pytorch.LRScheduler.StepMode, name)
 
 
 class UnfrozenInPlace(Unfrozen):
@@ -180,129 +154,6 @@ class Switched(Deep):
         self.model[1].train(batches % 3 != 2)
         self.model[1].momentum = 1 / (1 + batches)
         self.model[2].p = 0.5 / (1 + batches)
-
-
-# Hooks.
-
-
-def scaling():
-    calls = 0
-
-    def hook(module, arguments, output):
-        nonlocal calls
-        calls += 1
-        return output * (1 + 1 / calls)
-
-    return hook
-
-
-class HookClosure(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        self.model[0].register_forward_hook(scaling())
-
-
-class PreHookClosure(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        hook = scaling()
-        self.model[2].register_forward_pre_hook(lambda module, arguments: (hook(module, (), arguments[0]),))
-
-
-class Tracker:
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, module, arguments, output):
-        self.calls += 1
-        return output * (1 + 1 / self.calls)
-
-    def hook(self, module, arguments, output):
-        return self(module, arguments, output)
-
-
-class HookObject(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        self.model[0].register_forward_hook(Tracker())
-
-
-class HookMethod(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        self.model[0].register_forward_hook(Tracker().hook)
-
-
-class HookOfGradient(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        hook = scaling()
-        self.model[0].weight.register_hook(lambda gradient: hook(None, (), gradient))
-
-
-class HookOfBackward(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        hook = scaling()
-        self.model[2].register_full_backward_hook(lambda module, into, out: tuple(hook(None, (), one) for one in into))
-
-
-class HookOfOptimizer(Deep):
-    def __init__(self, context):
-        super().__init__(context)
-        calls = 0
-
-        def before(optimizer, arguments, named):
-            nonlocal calls
-            calls += 1
-            for group in optimizer.param_groups:
-                group["lr"] = 1e-2 / calls
-
-        self.optimizer.register_step_pre_hook(before)
-
-
-class RateOfClosure(Deep):
-    """The rate follows what a function remembers."""
-
-    def __init__(self, context):
-        super().__init__(context)
-        calls = 0
-
-        def rate(step):
-            nonlocal calls
-            calls += 1
-            return 1 / calls
-
-        context.wrap_lr_scheduler(
-            torch.optim.lr_scheduler.LambdaLR(self.optimizer, rate), context_mode("STEP_EVERY_OPTIMIZER_STEP")
-        )
-
-
-class HookRemoved(Deep):
-    """A hook of the beginning that is removed."""
-
-    def __init__(self, context):
-        super().__init__(context)
-        self.handle = self.model[0].register_forward_hook(doubled)
-
-    def during(self, batches):
-        if batches == 2:
-            self.handle.remove()
-
-
-class HookAdded(Deep):
-    """A function of the module that becomes a hook."""
-
-    def during(self, batches):
-        if batches == 2:
-            self.model[0].register_forward_hook(doubled)
-
-
-def doubled(module, arguments, output):
-    return output * 2
-
-
-# Layers.
 
 
 class WeightNorm(Deep):
