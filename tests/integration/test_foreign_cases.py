@@ -97,6 +97,7 @@ EXACT += of_modules(
     "PreHookClosure",
     "HookObject",
     "HookMethod",
+    "HookPartial",
     "HookOfGradient",
     "HookOfBackward",
     "HookOfOptimizer",

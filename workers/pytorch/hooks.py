@@ -3,6 +3,7 @@ fresh process has those that `__init__` registers."""
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,6 +39,8 @@ def _users(owner: Any, kinds_of: Sequence[str], prefix: str) -> Iterator[tuple[P
 
 
 def _is_users(hook: Any) -> bool:
+    if isinstance(hook, functools.partial):
+        return _is_users(hook.func)
     if isinstance(hook, types.MethodType):
         return generators.is_users(type(hook.__self__))
     return generators.is_users(hook if isinstance(hook, kinds.CODE) else type(hook))

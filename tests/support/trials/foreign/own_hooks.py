@@ -1,5 +1,7 @@
 """Trials whose hooks, and functions of schedulers, remember something."""
 
+import functools
+
 import torch
 from changed import Deep, context_mode
 
@@ -50,6 +52,17 @@ class HookMethod(Deep):
     def __init__(self, context):
         super().__init__(context)
         self.model[0].register_forward_hook(Tracker().hook)
+
+
+class HookPartial(Deep):
+    def __init__(self, context):
+        super().__init__(context)
+        self.model[0].register_forward_hook(functools.partial(appending, [1.0]))
+
+
+def appending(memory, module, arguments, output):
+    memory.append(memory[-1] * 0.9)
+    return output * (1 + memory[-1])
 
 
 class HookOfGradient(Deep):
