@@ -1,51 +1,18 @@
-"""Trials as other people write them: killed and resumed in a fresh process they end with the weights of one that was left alone,
-or what they lose is told by name, with its place, at the first checkpoint.
-
-A fresh process is one in which the modules of the model directory are loaded anew; all else of a process is the same.
-"""
+"""Trials as other people write them: killed and resumed in a fresh process they end with the weights of one that was left alone.
+What such trials lose is in `test_foreign_losses.py`."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto.workers.harness import entrypoint
-from tests.support.exact_trials import Result, assert_same, trained_anew
+from tests.support.exact_trials import assert_same
+from tests.support.foreign_cases import STOPS, context_left, ended
 
-CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "foreign"
-END, STOPS = 11, (3, 7)
-pytestmark = pytest.mark.usefixtures("torch_as_it_was")
+__all__ = ("context_left",)
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The directory, the import path and the modules are afterwards as they were."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(entrypoint, "_entered", [])
-    before = os.getcwd()
-    yield
-    forget()
-    os.chdir(before)
-
-
-def forget() -> None:
-    """Forgets the modules of the model directory."""
-    for directory in entrypoint._entered:
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(f"{directory}{os.sep}"):
-                del sys.modules[name]
-
-
-def fresh(directory: Path, module: str, name: str) -> Any:
-    entrypoint.enter_context(directory)
-    forget()
-    return getattr(importlib.import_module(module), name)
+pytestmark = pytest.mark.usefixtures("torch_as_it_was", "context_left")
 
 
 def of_modules(module: str, *names: str) -> list[Any]:
@@ -95,10 +62,78 @@ EXACT += of_modules(
     "partial_with_memory",
     "OfMethod",
     "Own",
+    "Counted",
     "LocalClass",
     "Constant",
     "Average",
     "Shared",
+)
+
+EXACT += of_modules(
+    "own_layers",
+    "Frozen",
+    "Unfrozen",
+    "UnfrozenWithScheduler",
+    "UnfrozenInPlace",
+    "UnfrozenUnwrapped",
+    "UnfrozenInGlobal",
+    "UnfrozenParameter",
+    "Removed",
+    "Switched",
+    "WeightNorm",
+    "OldWeightNorm",
+    "SpectralNorm",
+    "Tied",
+    "Lazy",
+    "ComplexParameters",
+    "SparseGradients",
+    "Functional",
+    "Teacher",
+)
+
+EXACT += of_modules(
+    "own_hooks",
+    "HookClosure",
+    "PreHookClosure",
+    "HookObject",
+    "HookMethod",
+    "HookPartial",
+    "HookOfGradient",
+    "HookOfBackward",
+    "HookOfOptimizer",
+    "RateOfClosure",
+)
+EXACT += of_modules(
+    "own_steps",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adagrad",
+    "Rprop",
+    "ASGD",
+    "RMSprop",
+    "Steps",
+    "Cosine",
+    "OneCycle",
+    "Cyclic",
+    "Multiplied",
+    "Chained",
+    "Sequential",
+    "Plateau",
+    "UnwrappedScheduler",
+    "Swa",
+    "Ema",
+    "Swapped",
+    "Scaled",
+    "BatchNorm",
+    "Dropout",
+    "Noise",
+    "Replay",
+    "Sampled",
+    "SampledByGlobal",
+    "Collated",
+    "Streamed",
 )
 
 
@@ -109,169 +144,3 @@ def test_it_ends_as_if_it_was_left_alone(module: str, name: str) -> None:
     alone = ended(module, name)
     assert_same(resumed, alone)
     assert resumed.trial.losses == alone.trial.losses
-
-
-def ended(module: str, name: str, stops: tuple[int, ...] = ()) -> Result:
-    return trained_anew(lambda: fresh(CONTEXT, module, name), END, stops)
-
-
-# What cannot be kept: the code, the name that is told, and the words of the line that is named.
-
-
-TOLD = {
-    "generator object": (
-        "NUMBERS = (float(number) for number in range(100))",
-        "next(NUMBERS)",
-        "foreign_case.NUMBERS is a generator, ",
-        "NUMBERS = ",
-    ),
-    "generator in a closure": (
-        """
-def running():
-    total = 0.0
-    while True:
-        total += yield total
-
-
-def feeding():
-    sums = running()
-    next(sums)
-    return lambda: sums.send(1.0)
-
-
-FEED = feeding()""",
-        "FEED()",
-        "foreign_case.FEED.sums is a generator, ",
-        "return lambda",
-    ),
-    "cycle of itertools": (
-        "import itertools\nRATES = itertools.cycle([1.0, 2.0, 3.0])",
-        "next(RATES)",
-        "foreign_case.RATES is a cycle, ",
-        "RATES = ",
-    ),
-    "iterator made later": (
-        "RATES = None",
-        "following()",
-        "foreign_case.RATES is a list_iterator, ",
-        "RATES = iter(",
-        "def following():\n    global RATES\n    if RATES is None:\n"
-        "        RATES = iter([float(n) for n in range(20)])\n    return next(RATES)",
-    ),
-    "open file": (
-        "import pathlib\npathlib.Path('numbers.txt').write_text('1\\n2\\n3\\n' * 9)\nFILE = open('numbers.txt')",
-        "float(FILE.readline())",
-        "foreign_case.FILE is a TextIOWrapper, ",
-        "FILE = open",
-    ),
-    "queue": (
-        "import queue\nQUEUE = queue.Queue()",
-        "QUEUE.put(1) or QUEUE.qsize()",
-        "foreign_case.QUEUE is a Queue, ",
-        "QUEUE = ",
-    ),
-    "weak dictionary": (
-        "import weakref\nclass Thing:\n    pass\n\n\nSEEN, THINGS = weakref.WeakValueDictionary(), [Thing() for _ in range(20)]",
-        "SEEN.update({len(SEEN): THINGS[len(SEEN)]}) or len(SEEN)",
-        "foreign_case.SEEN is a WeakValueDictionary, ",
-        "SEEN, THINGS = ",
-    ),
-    "lru_cache that draws": (
-        "@functools.lru_cache\ndef noise(size):\n    return torch.randn(size)",
-        "noise(1)",
-        "foreign_case.noise is a _lru_cache_wrapper, ",
-        "",
-    ),
-    "lru_cache of an object": (
-        "@functools.cache\ndef memory():\n    return [0.0]",
-        "memory().append(sum(memory()) + 1) or sum(memory())",
-        "foreign_case.memory is a _lru_cache_wrapper, ",
-        "",
-    ),
-    "object of a class of its own, made later": (
-        "class Meter:\n    def __init__(self):\n        self.calls = 0\n\n\nMETER = None",
-        "metered()",
-        "foreign_case.METER is a Meter, ",
-        "METER = METER or Meter()",
-        "def metered():\n    global METER\n    METER = METER or Meter()\n    METER.calls += 1\n    return METER.calls",
-    ),
-    "cache over the limit": (
-        "CACHE = {}",
-        "cached()",
-        "foreign_case.CACHE is a dict of 80 MiB, over the 64 MiB for globals",
-        "CACHE = ",
-        "def cached():\n    CACHE.setdefault(0, torch.zeros(20 << 20))[0] += 1\n    return CACHE[0][0]",
-    ),
-    "iterator in a class": (
-        "class Plan:\n    rates = iter([float(n) for n in range(20)])",
-        "next(Plan.rates)",
-        "foreign_case.Plan.rates is a list_iterator, ",
-        "    rates = ",
-    ),
-    "iterator in a default": (
-        "def following(rates=iter([float(n) for n in range(20)])):\n    return next(rates)",
-        "following()",
-        "foreign_case.following.rates is a list_iterator, ",
-        "def following(",
-    ),
-    "iterator in a thread local": (
-        "import threading\nLOCAL = threading.local()\nLOCAL.rates = iter([float(n) for n in range(20)])",
-        "next(LOCAL.rates)",
-        "foreign_case.LOCAL.rates is a list_iterator, ",
-        "LOCAL = ",
-    ),
-}
-
-FRAME = """import functools
-
-import torch
-
-from tests.support.exact_trials import Training
-
-{begin}
-
-
-{functions}
-
-
-class Case(Training):
-    def loss(self, output, target):
-        return super().loss(output, target) * (1 + 0.1 * float({number}))
-"""
-
-
-def case(directory: Path, begin: str, number: str, functions: str = "") -> Any:
-    (directory / "foreign_case.py").write_text(FRAME.format(begin=begin, number=number, functions=functions))
-    return fresh(directory, "foreign_case", "Case")
-
-
-@pytest.mark.parametrize("name", TOLD)
-def test_what_is_lost_is_told_by_name_at_the_first_checkpoint(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begin, number, told, words, *functions = TOLD[name]
-    kind = case(tmp_path, begin, number, *functions)
-    [sentence] = trained_anew(lambda: kind, 3).breaks
-    assert sentence.startswith(told)
-    if words:
-        lines = (tmp_path / "foreign_case.py").read_text().splitlines()
-        line = max(number for number, text in enumerate(lines, 1) if words in text)
-        assert f"it is set in foreign_case.py:{line}: " in sentence
-    assert capsys.readouterr().err.count(told) == 1
-
-
-HARMLESS = {
-    "lock": ("import threading\nLOCK = threading.Lock()", "LOCK.acquire() and LOCK.release() or 1"),
-    "log file": ("FILE = open('log.txt', 'a')", "FILE.write('line')"),
-    "logger": ("import logging\nLOGGER = logging.getLogger('own')", "LOGGER.info('line') or 1"),
-    "cached mask": ("@functools.lru_cache\ndef mask(size):\n    return torch.ones(size, size).tril()", "mask(3).sum()"),
-    "unused generator": ("NUMBERS = (number for number in range(100))", "1"),
-    "pattern": ("import re\nPATTERN = re.compile('a+')", "len(PATTERN.findall('baab'))"),
-    "types": ("from typing import TypeVar, Optional\nT = TypeVar('T')\nMaybe = Optional[int]", "1"),
-}
-
-
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_training_does_not_change_is_not_told(name: str, tmp_path: Path) -> None:
-    kind = case(tmp_path, *HARMLESS[name])
-    assert trained_anew(lambda: kind, 3).breaks == []

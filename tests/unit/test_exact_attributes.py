@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +199,10 @@ def test_load_state_dict_has_the_last_word() -> None:
     ("make", "says"),
     [
         (lambda trial: iter(trial.build_training_data_loader()), "self.thing is a _SingleProcessDataLoaderIter"),
-        (lambda trial: count(), "self.thing is a count"),
+        (lambda trial: cycle([1]), "self.thing is a cycle"),
         (lambda trial: (value for value in range(99)), "self.thing is a generator"),
     ],
-    ids=["loader", "count", "generator"],
+    ids=["loader", "cycle", "generator"],
 )
 def test_what_cannot_be_saved_is_said_at_the_first_checkpoint(make: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     class Holds(Small):

@@ -20,7 +20,7 @@ from tenuto.workers.pytorch.distributed.rank_states import Collected as Collecte
 from tenuto.workers.pytorch.distributed.rank_states import collect as collect_ranks
 from tenuto.workers.pytorch.distributed.rank_states import mean_of_ranks, of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
-from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
+from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients, waiting_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
 from tenuto.workers.pytorch.own_state import SchedulerState
 from tenuto.workers.pytorch.structure import Structure
@@ -105,7 +105,7 @@ def capture(
         "learning_rate": context._scaling.state(),
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
         "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
-        "models_unsaved": copy([_unsaved(model) for model in context._models]),
+        "models_unsaved": copy([_unsaved(model, context) for model in context._models]),
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
         "reducers": copy([_state_of(item.reducer) if item.for_training else None for item in context._reducers]),
@@ -280,14 +280,15 @@ def _check_same(saved: Mapping[str, Any], context: PyTorchTrialContext, callback
         )
 
 
-def _unsaved(model: nn.Module) -> dict[str, Any]:
+def _unsaved(model: nn.Module, context: PyTorchTrialContext) -> dict[str, Any]:
     """State that training can change in a model and that its state dict leaves out: modules' modes, frozen parameters, buffers
-    that are not persistent."""
+    that are not persistent, gradients that no wrapped optimizer uses."""
     kept = model.state_dict().keys()
     return {
         "training": [module.training for module in model.modules()],
         "trained": [parameter.requires_grad for parameter in model.parameters()],
         "buffers": {name: buffer for name, buffer in model.named_buffers() if name not in kept},
+        "gradients": waiting_gradients(model, context._optimizers) if context._shards is None else {},
     }
 
 
@@ -296,6 +297,9 @@ def _restore_unsaved(model: nn.Module, saved: Mapping[str, Any]) -> None:
         module.training = training
     for parameter, trained in zip(model.parameters(), saved["trained"], strict=True):
         parameter.requires_grad_(trained)
+    parameters = dict(model.named_parameters())
+    for name, gradient in saved.get("gradients", {}).items():
+        parameters[name].grad = gradient.to(parameters[name].device)
     buffers = dict(model.named_buffers())
     for name, value in saved["buffers"].items():
         if name in buffers and buffers[name].shape == value.shape:

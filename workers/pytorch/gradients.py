@@ -41,6 +41,16 @@ def open_gradients(
     ]
 
 
+def waiting_gradients(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    """Gradients of a model's parameters that none of these optimizers has: another one may be about to use them."""
+    known = {id(parameter) for optimizer in optimizers for parameter in parameters(optimizer)}
+    return {
+        name: parameter.grad.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and id(parameter) not in known
+    }
+
+
 def restore_gradients(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[Sequence[torch.Tensor | None] | None]) -> None:
     for optimizer, gradients in zip(optimizers, saved, strict=True):
         for parameter, gradient in zip(parameters(optimizer), gradients or [], strict=False):

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
+from tenuto.workers.pytorch.hooks import hooks_of
 from tenuto.workers.pytorch.trial import PyTorchTrial
 from tenuto.workers.user_state import generators, kinds, standard_objects
 from tenuto.workers.user_state.graph import Own, Path
@@ -33,12 +34,12 @@ def own_state(value: Any) -> Own | None:
         inner: list[tuple[Path, Any]] = [
             ((f".{name}",), part) for name, part in (*value.named_modules(), *value.named_parameters()) if name
         ]
-        return Own([*_plain(value, _MODULE), *_unsaved_buffers(value)], inner)
+        return Own([*_plain(value, _MODULE), *_unsaved_buffers(value)], inner, hooks_of(value))
     if isinstance(value, nn.Parameter):
         gradient = [] if value.grad is None else [("grad", value.grad)]
         return Own([*gradient, ("requires_grad", value.requires_grad)])
     if isinstance(value, Optimizer):
-        return Own(list(_plain(value, _OPTIMIZER)))
+        return Own(list(_plain(value, _OPTIMIZER)), reached=hooks_of(value))
     kind: Any = type(value)
     if isinstance(value, LRScheduler) and not _is_torchs_alone(kind):
         saved = value.state_dict()

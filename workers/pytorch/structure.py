@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.optim import Optimizer
 
 from tenuto.workers.pytorch import pruning
+from tenuto.workers.pytorch.hooks import Hooks
 
 NAMES_SHOWN_MAX = 4
 CHANGED = (
@@ -21,7 +23,8 @@ CHANGED = (
 class Structure:
     """Structure of the wrapped models when this object was made."""
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer] = ()) -> None:
+        self.hooks = Hooks(models, optimizers)
         self._models = list(models)
         self._lazy = [{name for name, module in model.named_modules() if isinstance(module, LazyModuleMixin)} for model in models]
         self._begun = self._layouts()

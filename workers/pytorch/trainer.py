@@ -106,7 +106,7 @@ class PyTorchTrainer(Trainer):
             self._exactness,
             given,
             user_attributes.attributes_of(self.context, self.trial, self._callbacks),
-            Structure(self.context._models),
+            Structure(self.context._models, self.context._optimizers),
             info.hyperparameters,
         )
         self._generators = own_generators(self.trial, self._callbacks, self._training.dataset, skip=self.context._models)

@@ -25,11 +25,17 @@ from tenuto.workers.user_state.places import place_of, place_of_method
 
 
 def note_unsaved(
-    context: PyTorchTrialContext, trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness
+    context: PyTorchTrialContext,
+    trial: PyTorchTrial,
+    attributes: Attributes,
+    structure: Structure,
+    exactness: Exactness,
 ) -> None:
     """Tells the user about unsaved state, at the first checkpoint, after the attributes' state was taken: nothing is lost by
     then."""
     if type(trial).rebuild is PyTorchTrial.rebuild and (sentence := structure.change()):
+        exactness.note_lost(sentence)
+    if sentence := structure.hooks.change():
         exactness.note_lost(sentence)
     if sentence := attributes.slow():
         exactness.tell_once(sentence)

@@ -120,6 +120,15 @@ class Attributes:
         """[path, encoded value] of each value that changed since the beginning: copies. `small`: also of unchanged values, up
         to SMALL_BYTES_MAX."""
         self._take_in()
+        if self._rules.variables is None:
+            return self._state(small)
+        self._rules.variables.only_changing = not small
+        try:
+            return self._state(small)
+        finally:
+            self._rules.variables.only_changing = False
+
+    def _state(self, small: bool) -> list[list[Any]]:
         found: list[list[Any]] = []
         self._large, written = {}, 0
         self.seconds, began = {}, time.perf_counter()
@@ -131,7 +140,7 @@ class Attributes:
                 self._note_unsaved(entry)
             elif wanted or mark != self._marks.get(entry.key):
                 encoded = entry.encode(True)
-                size = bytes_of(encoded) if path[0].startswith(CODE_PREFIX) else 0
+                size = bytes_of(encoded) if self._may_grow(entry) else 0
                 if written + size > WRITTEN_BYTES_MAX:
                     self._large[path] = (entry.value, size)
                 elif not (sets and self._is_lost_code(entry, encoded)):
@@ -141,6 +150,11 @@ class Attributes:
             self.seconds[name] = self.seconds.get(name, 0.0) + now - began
             began = now
         return found
+
+    def _may_grow(self, entry: Entry) -> bool:
+        """True for a variable of code that is no tensor or module of the beginning."""
+        known = entry.asked or (entry.key in self._marks and kinds.is_leaf(entry.value))
+        return entry.key[0][0].startswith(CODE_PREFIX) and not known
 
     def _note_unsaved(self, entry: Entry) -> None:
         path, _ = entry.key

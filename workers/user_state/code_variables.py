@@ -16,6 +16,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state.still_code import StillCode
 
 CODE_PREFIX = "code "
 """Begin of the names of modules among the roots: no attribute of a trial has such a name."""
@@ -77,6 +78,18 @@ class Variables:
     def __init__(self) -> None:
         self._first: dict[int, dict[str, Any]] = {}
         self._local: dict[type, list[tuple[int, type]]] = {}
+        self._still = StillCode()
+        self.only_changing = False
+        """True: classes and functions that can hold no change are left out. They have to be seen once before."""
+
+    def has(self, code: Any) -> bool:
+        """True for a class or function that has something to search."""
+        if not has_variables(code):
+            return False
+        if not self.only_changing:
+            self._still.note(code)
+            return True
+        return not self._still.has(code)
 
     def local_classes(self, kind: type) -> list[tuple[int, type]]:
         """Classes of an object that no module has under their name, by their place in the order of bases."""
@@ -101,7 +114,7 @@ class Variables:
         if first is None:
             first = self._first[id(code)] = {name: value for name, value in found if isinstance(value, kinds.CODE)}
             return sorted(found, key=lambda pair: pair[0])
-        kept = [(name, value) for name, value in found if first.get(name, first) is not value or has_variables(value)]
+        kept = [(name, value) for name, value in found if first.get(name, first) is not value or self.has(value)]
         return sorted(kept, key=lambda pair: pair[0])
 
 

@@ -238,6 +238,8 @@ def _put_tensor(existing: Any, encoded: Any) -> bool:
             existing.copy_(value)
     except RuntimeError:  # such as one that is expanded, or was made in inference mode
         return False
+    if existing.is_leaf and encoded.get("leaf", not encoded["gradient"]):
+        existing.requires_grad_(encoded["gradient"])
     _put_gradient(existing, encoded)
     return True
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tenuto.workers.user_state import generators, kinds, values
+from tenuto.workers.user_state.code_variables import CODE_PREFIX
 from tenuto.workers.user_state.graph import DEPTH_MAX, Graph, Node, Path, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
@@ -20,6 +22,10 @@ ASKED = "asked "
 _SHORT = (type(None), bool, int, float)
 Key = tuple[Path, bool]
 """Key of an entry: its path, and whether it is the value of an attribute."""
+
+
+GROUPS = ".parameters of groups"
+"""Last part of the path of an optimizer's parameters: training may add groups, which a fresh process has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,19 @@ def said_by_themselves(graph: Graph) -> set[Any]:
     found: set[Any] = set()
     for node in graph.nodes.values():
         if node.what is What.ASKED and node.own is not None and node.own.attributes:
-            _collect(node.asked.state_dict(), found, 0)
+            with suppress(NotPlain):
+                _collect(_said(node), found, 0)
     return found - {None}
+
+
+def _said(node: Node) -> Any:
+    """State that an object says. Raises NotPlain for one that a global holds and that has none now, as it may be a library's."""
+    try:
+        return node.asked.state_dict()
+    except Exception as error:
+        if node.path[0].startswith(CODE_PREFIX):
+            raise NotPlain from error
+        raise
 
 
 def _collect(state: Any, found: set[Any], depth: int) -> None:
@@ -62,9 +79,11 @@ def entries_of(
 ) -> Iterator[Entry]:
     """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
     if node.what is What.ASKED:
-        yield Entry((name, False), node.value, lambda copy: values.encode(node.asked.state_dict(), copy), True)
+        yield Entry((name, False), node.value, lambda copy: values.encode(_said(node), copy), True)
     elif node.what is not What.OBJECT and not is_inlined(node):
         yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
+    if node.what is What.ASKED and (layout := _layout(node.value)) is not None:
+        yield Entry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
     for key, value in node.attributes:
         if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
             continue
@@ -73,6 +92,14 @@ def entries_of(
 
 def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
     return lambda copy: encoders[copy].encode(value)
+
+
+def _layout(optimizer: Any) -> list[list[Any]] | None:
+    """Parameters of each group of an optimizer; None for another object."""
+    groups = getattr(optimizer, "param_groups", None)
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
+        return None
+    return [list(group["params"]) for group in groups]
 
 
 def is_inlined(node: Node) -> bool:

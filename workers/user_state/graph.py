@@ -11,7 +11,7 @@ from types import MethodType, SimpleNamespace
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
-from tenuto.workers.user_state.code_variables import Variables, has_variables
+from tenuto.workers.user_state.code_variables import Variables
 
 Path = tuple[str, ...]
 """Path of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
@@ -65,6 +65,8 @@ class Own:
     attributes: list[tuple[str, Any]]
     inner: list[tuple[Path, Any]] = field(default_factory=list)
     """Objects that are saved with it, and whose attributes are searched, too; by their paths from it."""
+    reached: list[tuple[Path, Any]] = field(default_factory=list)
+    """Objects that it holds elsewhere than in attributes, such as hooks; by their paths from it."""
 
 
 @dataclass
@@ -147,6 +149,8 @@ class Graph:
                     continue  # a library's notes about the object, such as the arguments that Lightning keeps
                 node.attributes.append((name, value))
                 yield from self._through((f".{name}",), value, 0)
+        for parts, value in node.own.reached if node.own is not None else ():
+            yield from self._through(parts, value, 0)
         if node.what is What.ASKED:
             yield from parts_of_optimizer(node.value)
         if node.what in (What.OBJECT, What.ASKED) and self._rules.variables is not None:
@@ -158,7 +162,7 @@ class Graph:
             variables = self._rules.variables.of(node.value)
             if variables is not None:
                 return variables
-        own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
+        own = node.own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
         return generators.attributes(node.value) if own is None else own.attributes
 
     def _is_flat_still(self, owner: Node, part: str, value: Any) -> bool:
@@ -194,7 +198,7 @@ class Graph:
         if isinstance(value, MethodType):
             if depth < DEPTH_MAX and generators.is_users(type(value.__self__)):
                 yield from self._through((*parts, ".__self__"), value.__self__, depth + 1)
-        elif has_variables(value):
+        elif self._rules.variables.has(value):
             yield parts, value
 
     def _note(self, owner: Node, parts: Path, value: Any) -> Node | None:

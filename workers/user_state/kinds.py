@@ -90,7 +90,10 @@ def is_iterator(value: Any) -> bool:
 
 
 def has_protocol(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    try:
+        return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    except Exception:  # a stand-in for an object that does not exist yet
+        return False
 
 
 def name_of_class(kind: Any) -> str:

@@ -54,8 +54,10 @@ def _update(digest: Any, encoded: Any, versions: bool) -> None:
         digest.update(f"ref {encoded['value']}".encode(errors="surrogatepass"))
     elif isinstance(encoded, dict):
         digest.update(f"{{{encoded[KIND]}".encode())
+        if versions and encoded.get("leaf"):
+            digest.update(b"learns" if encoded["gradient"] else b"")
         for name in sorted(encoded):
-            if name not in (KIND, "device", "gradient", "parameter"):
+            if name not in (KIND, "device", "gradient", "parameter", "leaf"):
                 digest.update(name.encode())
                 _update(digest, encoded[name], versions)
     elif isinstance(encoded, list):

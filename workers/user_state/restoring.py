@@ -8,8 +8,9 @@ from types import FunctionType
 from typing import Any
 
 from tenuto.workers.user_state import kinds
-from tenuto.workers.user_state.code_variables import set_of_function
+from tenuto.workers.user_state.code_variables import CODE_PREFIX, set_of_function
 from tenuto.workers.user_state.decoding import HOLE, Decoder
+from tenuto.workers.user_state.entries import GROUPS
 from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
 from tenuto.workers.user_state.kinds import KIND
 from tenuto.workers.user_state.object_names import Begun, Names
@@ -29,7 +30,8 @@ def ask(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[
     _point_to_theirs(graph, begun)
     graph = Graph(roots, rules)
     restoring = _Restoring(graph, Names(graph, begun).objects(), {**begun.named, **graph.named})
-    return {path for path, encoded in entries if restoring.ask(path, encoded)}
+    grouped = {path for path, encoded in entries if path[-1] == GROUPS and restoring.regroup(path[:-1], encoded)}
+    return grouped | {path for path, encoded in entries if restoring.ask(path, encoded)}
 
 
 def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
@@ -79,7 +81,24 @@ class _Restoring:
             return False
         state = self._decoder.decode(encoded)
         with _same_groups(existing, self._shared(node)):
-            return node.asked.load_state_dict(state) is not False
+            try:
+                return node.asked.load_state_dict(state) is not False
+            except Exception:
+                if path[0].startswith(CODE_PREFIX):
+                    return False  # which is told; the trial may do without a global
+                raise
+
+    def regroup(self, path: Path, encoded: Any) -> bool:
+        """Makes the groups of an optimizer that existed at the save; False if a parameter is missing."""
+        optimizer, layout = self._objects.get(path), self.decoded(encoded)
+        if optimizer is None or layout is HOLE or not all(isinstance(parameters, list) for parameters in layout):
+            return False
+        del optimizer.param_groups[len(layout) :]
+        for group, parameters in zip(optimizer.param_groups, layout, strict=False):
+            group["params"] = parameters
+        for parameters in layout[len(optimizer.param_groups) :]:
+            optimizer.add_param_group({"params": parameters})
+        return True
 
     def _shared(self, node: Node) -> set[int]:
         """Ids of groups that are another optimizer's, too."""

@@ -132,6 +132,8 @@ class Encoder:
     def _tensor(self, value: Any) -> Any:
         made = value.detach().clone() if self._copy else value.detach()
         encoded = {KIND: "tensor", "value": made, "device": str(value.device), "gradient": bool(value.requires_grad)}
+        if value.is_leaf:
+            encoded["leaf"] = True  # one that learns, or does not
         if type(value) is not sys.modules["torch"].Tensor:
             encoded["parameter"] = True
         if value.is_leaf and value.requires_grad and kinds.is_tensor(value.grad):

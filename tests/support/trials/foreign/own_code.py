@@ -3,6 +3,7 @@ objects."""
 
 import collections
 import functools
+import itertools
 
 import torch
 from changed import Changed, of
@@ -137,6 +138,18 @@ class Own(Changed):
     def change(self):
         type(self).calls += 1
         return self.calls + self.step()
+
+
+class Counted(Changed):
+    """A count that the trial has, which another object counts with, too."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.ids = itertools.count()
+        self.given = {"ids": self.ids}
+
+    def change(self):
+        return next(self.ids) + next(self.given["ids"])
 
 
 class LocalClass(Changed):

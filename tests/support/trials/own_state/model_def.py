@@ -1,6 +1,6 @@
 """A sampler with generators and a count of its own, or a stream, and a trial that keeps generators, tensors and lists of the
-model's parameters as attributes, by which it clips and averages: in one process, or divided among ranks. `kind` says which
-data."""
+model's parameters as attributes, by which it clips and averages, and numbers in its module, its class and a default: in one
+process, or divided among ranks. `kind` says which data."""
 
 import random
 
@@ -12,6 +12,15 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from tenuto import pytorch
 
 RECORDS, BATCH = 40, 8
+OWN, CALLS = np.random.default_rng(11), 0
+
+
+def remembered(last=[0.0]):  # noqa: B006
+    """Number that a global and a default remember."""
+    global CALLS
+    CALLS += 1
+    last[0] = 0.9 * last[0] + CALLS
+    return last[0] / 100
 
 
 class Records(Dataset):
@@ -72,6 +81,8 @@ class Stream(IterableDataset):
 
 
 class OwnTrial(pytorch.PyTorchTrial):
+    steps = 0
+
     def __init__(self, context):
         self.context = context
         self.model = context.wrap_model(nn.Linear(2, 1))
@@ -98,7 +109,8 @@ class OwnTrial(pytorch.PyTorchTrial):
         self.kept["sum"] += torch.rand(2, generator=self.kept["generator"]) * self.python.random()
         shift = self.kept["sum"].sum() + self.kept["count"] * self.numbers.random()
         self.groups[0]["lr"] = 0.01 / (1 + 0.1 * batch_idx)
-        shift = shift + sum(value.sum() for value in self.averages)
+        shift = shift + sum(value.sum() for value in self.averages) + remembered() * OWN.random() + OwnTrial.steps
+        OwnTrial.steps += 0.01
         loss = (self.model(batch) - 0.01 * shift).square().mean()
         self.context.backward(loss)
         nn.utils.clip_grad_norm_(self.params, 0.01)
