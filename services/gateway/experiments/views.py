@@ -271,7 +271,7 @@ class RungView(Model):
 
 class RungsView(Model):
     rungs: tuple[RungView, ...]
-    """By bracket and length."""
+    """All rungs, by bracket and length."""
 
 
 class ChangedValueView(Model):
@@ -308,7 +308,7 @@ class LineageTrialView(Model):
 
 class LineageView(Model):
     trials: tuple[LineageTrialView, ...]
-    """In the order in which they were requested."""
+    """All trials, in the order in which they were requested."""
 
 
 class MomentsView(Model):

@@ -15,7 +15,7 @@ from tenuto.services.gateway.http.errors import DoorError
 DECISIONS_MAX = 100_000
 """Most decisions of one experiment: more dots than a picture can show."""
 KEPT_DECISIONS_MAX = 200_000
-"""Most decisions kept of all experiments, some 200 MB at worst; those of experiments that nobody asked for are dropped first."""
+"""Most decisions kept of all experiments, some 200 MB at worst; those asked for longest ago are dropped first."""
 PAGE_EVENTS = 1_000
 
 

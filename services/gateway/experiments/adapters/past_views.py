@@ -34,7 +34,7 @@ PAGE_EVENTS = 500
 QUERY_SECONDS_MAX = 20.0
 """The same as for the present: a query that takes longer would only pile up."""
 IDLE_SECONDS = 600
-"""Time after which the server closes a connection that nobody used, and frees its tables. Who plays the log asks often."""
+"""Time after which the server closes an unused connection, and frees its tables. Who plays the log asks often."""
 TABLES = (
     "experiments", "trials", "trial_hyperparameters", "trial_validations", "trial_checkpoints", "allocations", "user_names",
     "foreign_events", "trial_logs",
@@ -108,7 +108,7 @@ class _Kept:
         self.experiment_id = self.position = 0
 
     async def move(self, experiment_id: int, position: int) -> None:
-        """Raises DoorError, and what a database raises that is away."""
+        """Raises DoorError, and the errors of an unreachable database."""
         try:
             connection = await self._opened()
             if (self.experiment_id, self.position) == (experiment_id, position):

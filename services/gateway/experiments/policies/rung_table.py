@@ -40,7 +40,7 @@ class Rung:
     cut_off: float | None = None
     """Value of the last trial that may go on, by the newest comparison. None: there are too few."""
     standings: dict[str, Standing] = field(default_factory=dict)
-    """By trial, in the order of their first decision here."""
+    """Standing of each trial, in the order of their first decision here."""
 
 
 def rung_table(decisions: Iterable[Decision]) -> list[Rung]:

@@ -161,7 +161,7 @@ async def trials(
 ) -> Response:
     async with views_at(door, experiment_id, at) as views:
         found = await views.trials(experiment_id, after, limit)
-    if at is not None:  # a time up to now, and nobody was silent for so long then
+    if at is not None:  # it ends now: the silence at that moment was another
         found = [trial.model_copy(update={"silent_seconds": None}) for trial in found]
     return await _of(door, experiment_id, found, next_page(request, after=found[-1].number) if len(found) == limit else {})
 
