@@ -15,6 +15,7 @@ import keras
 from tenuto.workers.keras.checkpoint import optimizers_of
 from tenuto.workers.keras.trial import KerasTrial
 from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state.code_variables import CODE_PREFIX
 from tenuto.workers.user_state.graph import Own, Path
 
 LIBRARIES = ("keras", "tensorflow", "torch", "tf_keras")
@@ -175,4 +176,4 @@ def shown(parts: Mapping[str, Any], path: Path) -> str:
     kind = root.partition(" ")[0]
     if kind in ("layer", "metric", "module") and part is not None and rest:
         return f"{rest.removeprefix('.')} of {kind} {getattr(part, 'name', None) or root!r} ({type(part).__name__})"
-    return f"optimizer{rest}" if root == "optimizer 0" else f"{root}{rest}"
+    return f"optimizer{rest}" if root == "optimizer 0" else f"{root.removeprefix(CODE_PREFIX)}{rest}"

@@ -12,12 +12,14 @@ import keras
 import numpy as np
 
 from tenuto.workers.checkpoints.exactness import ExactnessRecord
+from tenuto.workers.harness.entrypoint import entered_context
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras import own_state
 from tenuto.workers.keras.checkpoint import optimizers_of, variables_of
 from tenuto.workers.keras.trial import KerasTrial
 from tenuto.workers.user_state import generators
 from tenuto.workers.user_state.attributes import Attributes
+from tenuto.workers.user_state.code_variables import UsersModules
 from tenuto.workers.user_state.graph import Path
 from tenuto.workers.user_state.places import place_of
 
@@ -93,6 +95,7 @@ def attributes_of(
     for index, item in enumerate(callbacks):
         if generators.is_users(type(item)) and not hasattr(item, "state_dict"):
             roots[f"callback {index} ({type(item).__name__})"] = item
+    directory = entered_context()
     types: tuple[type, ...] = (keras.utils.PyDataset,)
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
         types += (tensorflow.data.Dataset,)  # a description of the data; only its iterators have a place
@@ -103,6 +106,8 @@ def attributes_of(
         adapts=adapted,
         own=own_state.own_state,
         searched=lambda: own_state.parts_of(model),
+        modules=None if directory is None else UsersModules(directory),
+        code=True,
     )
 
 

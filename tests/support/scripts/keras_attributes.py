@@ -151,8 +151,20 @@ def says_what_it_cannot() -> None:
 
             return [Makes()]
 
+    class Draws(Eager):
+        numbers = iter(range(100))
+
+        def build_callbacks(self) -> Any:
+            class Takes(keras.callbacks.Callback):  # type: ignore[misc]
+                def on_train_batch_end(_, batch: int, logs: Any = None) -> None:  # noqa: N805
+                    next(Draws.numbers)
+
+            return [Takes()]
+
     _, [sentence] = trained(Late)
     assert sentence.startswith("self.counter is a list_iterator, which a checkpoint cannot hold"), sentence
+    _, [sentence] = trained(Draws)
+    assert "numbers is a range_iterator, which a checkpoint cannot hold" in sentence, sentence
 
 
 def says_whose_generators_a_pipeline_draws_from() -> None:

@@ -14,6 +14,8 @@ from tenuto.keras import KerasTrial
 
 RECORDS = 44
 SIDE = 6
+RATES = random.Random(5)
+HISTORY = {"losses": []}
 
 
 def records(seed):
@@ -40,7 +42,9 @@ class Jittered(keras.utils.PyDataset):
 
 
 class Count(keras.callbacks.Callback):
-    """Changes the training by what it remembers."""
+    """Changes the training by what it, its class and its module remember."""
+
+    epochs = 0
 
     def __init__(self):
         super().__init__()
@@ -52,8 +56,11 @@ class Count(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.seen["epochs"].append((epoch, logs["loss"], logs.get("val_loss")))
+        HISTORY["losses"].append(logs["loss"])
+        Count.epochs += 1
+        factor = (0.8 + 0.1 * random.random() + 0.1 * RATES.random()) * (1 - 0.01 * Count.epochs) * 0.99 ** HISTORY["losses"][0]
         rate = self.model.optimizer.learning_rate
-        rate.assign(float(keras.ops.convert_to_numpy(rate)) * (0.9 + 0.1 * random.random()))
+        rate.assign(float(keras.ops.convert_to_numpy(rate)) * factor)
 
 
 class Everything(KerasTrial):
