@@ -16,9 +16,6 @@ from tenuto.client.errors import ClientError
 if TYPE_CHECKING:
     from tenuto.embedded.options import Options
 
-DOWN_SECONDS_MAX = 120.0
-"""Stopping waits for each process in turn; this is more than the sum of all its limits."""
-DOWN_POLL_SECONDS = 0.05
 BACKLOG_SHOWN_MIN = 100
 """Fewer reports of one agent and lane are on their way at any time."""
 BACKLOG_SHOWN_MAX = 20
@@ -88,42 +85,11 @@ def _detached(options: Options) -> None:
 
 def down(context: typer.Context, data_dir: DataDir = None) -> None:
     """Stop the cluster on this machine. Nothing is lost: `tenuto up` goes on where it was."""
-    import asyncio
-    import signal
-    import time
-    from contextlib import suppress
-
-    import psutil
-
-    from tenuto.embedded.cluster import stop_everything
-    from tenuto.embedded.files import Layout, Lock, read_state
-    from tenuto.embedded.process import wait_gone
+    from tenuto.embedded.files import Layout
+    from tenuto.embedded.stop import stop_cluster
 
     layout = Layout.of(data_dir_of(context, data_dir))
-    if not layout.lock.exists():
-        say(f"No cluster is up in {layout.root}.")
-        return
-    lock = Lock(layout.lock)
-    try:
-        running = not lock.acquire()
-    except OSError as error:
-        raise CliError(f"Cannot stop the cluster in {layout.root}: {error.strerror} ({layout.lock}).") from error
-    if running:
-        holder = lock.holder() or getattr(read_state(layout), "supervisor_pid", None)
-        if holder is None:
-            raise CliError(f"The cluster in {layout.root} is just starting: try again in a moment.")
-        with suppress(ProcessLookupError):
-            os.kill(holder, signal.SIGTERM)
-        deadline = time.monotonic() + DOWN_SECONDS_MAX
-        while not lock.acquire():
-            if time.monotonic() > deadline:
-                raise CliError(f"The supervisor (process {holder}) did not stop in {DOWN_SECONDS_MAX:.0f} s.")
-            time.sleep(DOWN_POLL_SECONDS)
-        with suppress(psutil.NoSuchProcess):
-            wait_gone([psutil.Process(holder)], DOWN_SECONDS_MAX)
-    left = asyncio.run(stop_everything(layout))
-    lock.release()
-    say("Tenuto is down." if running or left else f"No cluster is up in {layout.root}.")
+    say("Tenuto is down." if stop_cluster(layout) else f"No cluster is up in {layout.root}.")
 
 
 def status(context: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:

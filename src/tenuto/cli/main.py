@@ -11,6 +11,7 @@ import tenuto
 from tenuto.cli import (
     agents,
     automation,
+    check,
     checkpoints,
     cluster,
     credentials,
@@ -75,6 +76,7 @@ def root(
 
 
 cluster.add_to(app)
+app.command()(check.check)
 app.command()(diff.diff)
 sign_in.add_to(app)
 app.command()(page.page)

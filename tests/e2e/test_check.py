@@ -1,0 +1,58 @@
+"""`tenuto check` on this machine: a real cluster of its own, trials that are killed, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.live_cluster import CONFINED, tenuto
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_this_machine_is_checked_and_nothing_is_left(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    environment = {**os.environ, **CONFINED, "TENUTO_DATA_DIRECTORY": str(data), "TMPDIR": tempfile.mkdtemp(prefix="tenuto-e2e-")}
+    scratch = Path(environment["TMPDIR"])
+    scratch.chmod(0o711)
+    try:
+        done = tenuto(["check", "--quick", "--json"], environment, forked_up=True)
+        told = json.loads(done.stdout)
+        findings = {item["subject"]: item for item in told["findings"]}
+        assert (done.returncode == 0) == told["ok"], done
+        assert findings["one slot"]["level"] == "ok", findings
+        assert "bit for bit" in findings["one slot"]["found"]
+        assert "steps/s" in findings["speed"]["found"]
+        if len(os.sched_getaffinity(0)) > 1:
+            assert findings["gang of 2"]["level"] == "ok", findings
+        assert not list(data.iterdir()), "the user's own directory was touched"
+        assert not list(scratch.glob("tenuto-*-check-*"))
+        lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+        assert not [line for line in lines if str(scratch) in line]
+    finally:
+        shutil.rmtree(scratch)
+
+
+def test_parts_are_judged_without_training(tmp_path: Path) -> None:
+    environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(tmp_path / "absent")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tenuto.cli.main", "check", "--no-training", "--data-dir", "/proc/tenuto"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 1
+    assert "PROBLEM  disk" in done.stdout
+    assert "--data-dir" in done.stdout
+    assert "one slot" not in done.stdout
