@@ -134,6 +134,6 @@ def test_a_trial_is_killed_behind_a_checkpoint_and_between_two(kind: str, quick:
 
 def test_other_weights_and_a_trial_that_nobody_killed_are_problems() -> None:
     size = size_for("cpu", quick=True)
-    assert compared("one slot", size, 5.0, 5.0, failures=1).level == "ok"
-    assert compared("one slot", size, 5.0, 6.0, failures=1).level == "PROBLEM"
-    assert compared("one slot", size, 5.0, 5.0, failures=0).level == "PROBLEM"
+    assert compared("one slot", size, 5.0, 5.0, runs=2).level == "ok"
+    assert compared("one slot", size, 5.0, 6.0, runs=2).level == "PROBLEM"
+    assert compared("one slot", size, 5.0, 5.0, runs=1).level == "PROBLEM"

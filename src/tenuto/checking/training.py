@@ -153,17 +153,17 @@ def _killed_and_resumed(client: Client, name: str, size: Size, slots: int) -> tu
     """(finding; last validation of the run that was not killed, empty if there is none)."""
     try:
         whole, _ = _last_validation(client, size, slots, killed_at=0)
-        resumed, failures = _last_validation(client, size, slots, killed_at=size.killed_at)
+        resumed, runs = _last_validation(client, size, slots, killed_at=size.killed_at)
     except (NotCompleted, TimedOut, _NoValidation) as error:
         return Finding(name, "PROBLEM", str(error), "Lines above the error are the last ones of the trial's log."), {}
-    return compared(name, size, whole["weights"], resumed["weights"], failures), whole
+    return compared(name, size, whole["weights"], resumed["weights"], runs), whole
 
 
-def compared(name: str, size: Size, whole: float, resumed: float, failures: int) -> Finding:
-    """Finding about two trials that should have ended alike. `whole`, `resumed`: digests of their weights. `failures`: number of
-    the second one's failed runs."""
+def compared(name: str, size: Size, whole: float, resumed: float, runs: int) -> Finding:
+    """Finding about two trials that should have ended alike. `whole`, `resumed`: digests of their weights. `runs`: number of the
+    second one's runs."""
     found = f"{size.batches} batches; killed at {size.killed_at}, resumed from a checkpoint"
-    if not failures:
+    if runs < 2:
         return Finding(name, "PROBLEM", f"{size.batches} batches; the trial was not killed", "Tell the makers of Tenuto.")
     if whole != resumed:
         advice = "A resumed trial does not end as one that ran through: tell the makers of Tenuto, with the lines of this check."
@@ -176,7 +176,7 @@ class _NoValidation(Exception):
 
 
 def _last_validation(client: Client, size: Size, slots: int, *, killed_at: int) -> tuple[dict[str, float], int]:
-    """(metrics of the trial's last validation, number of its failed runs). Raises NotCompleted, TimedOut, _NoValidation."""
+    """(metrics of the trial's last validation, number of its runs). Raises NotCompleted, TimedOut, _NoValidation."""
     experiment = client.create_experiment(_config(size, slots, killed_at), MODEL)
     try:
         experiment.wait(timeout_seconds=EXPERIMENT_SECONDS_MAX)
@@ -187,7 +187,7 @@ def _last_validation(client: Client, size: Size, slots: int, *, killed_at: int) 
         raise NotCompleted("\n".join([*lines, str(error)]), error.experiment_id, error.state) from error
     if not len(found):
         raise _NoValidation(f"Experiment {experiment.id} ended without a validation.")
-    return {name: float(found.columns[name][-1]) for name in METRICS}, int(trial.data["failures"])
+    return {name: float(found.columns[name][-1]) for name in METRICS}, int(trial.data["allocations"])
 
 
 def _config(size: Size, slots: int, killed_at: int) -> dict[str, Any]:
