@@ -21,6 +21,12 @@ WHOLE_EVENTS_MAX = 20_000
 """A log up to this length is read as a whole, in some seconds; of a longer one what the question needs."""
 
 
+DEAREST_FIRST = ("scheduler", "searcher", "launcher", "tracker", "gateway")
+"""Services by the time that their decisions take again: side by side the longest begins first."""
+SIDE_BY_SIDE_EVENTS_MIN = 2_000
+"""Events below which all services are done before other processes would have begun."""
+
+
 @dataclass(frozen=True)
 class ServiceVerdict:
     service: str
@@ -51,14 +57,24 @@ def fetch(client: Client, upto: int | None, experiment_id: int | None = None) ->
 def verify(events: list[Event], experiment_id: int, *, whole: bool = True) -> list[ServiceVerdict]:
     """`events`: the whole log; not `whole`: those of the experiment, on which the services of OWN_SERVICES alone depend. Searches
     that this Python cannot decide again are left out."""
+    from tenuto.cli.side_by_side import each
+
+    left_out = undecidable(events)
+
+    def judge(core: AnyCore) -> ServiceVerdict:
+        return _judge(core, events, experiment_id, left_out)
+
+    parts = sorted(chosen(whole), key=lambda core: DEAREST_FIRST.index(core.name))
+    verdicts = {item.service: item for item in each(judge, parts, worth_it=len(events) >= SIDE_BY_SIDE_EVENTS_MIN)}
+    return [verdicts[core.name] for core in chosen(whole)]
+
+
+def _judge(core: AnyCore, events: list[Event], experiment_id: int, left_out: Container[int]) -> ServiceVerdict:
     from tenuto.kernel.replay import verify_decisions
 
-    verdicts, left_out = [], undecidable(events)
-    for core in chosen(whole):
-        own = sum(1 for event in events if event.type in core.emits and event.correlation_id == str(experiment_id))
-        seen = [event for event in events if not _about(event, left_out)] if core.name == "searcher" and left_out else events
-        verdicts.append(ServiceVerdict(core.name, core.rule_version, verify_decisions(core, seen), own))
-    return verdicts
+    own = sum(1 for event in events if event.type in core.emits and event.correlation_id == str(experiment_id))
+    seen = [event for event in events if not _about(event, left_out)] if core.name == "searcher" and left_out else events
+    return ServiceVerdict(core.name, core.rule_version, verify_decisions(core, seen), own)
 
 
 def undecidable(events: Iterable[Event]) -> dict[int, str]:
