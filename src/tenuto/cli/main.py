@@ -42,6 +42,7 @@ from tenuto.cli import (
     workspaces,
 )
 from tenuto.cli.errors import EXIT_USAGE
+from tenuto.cli.narrowing import narrowed
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError
 
@@ -120,7 +121,7 @@ def main() -> None:
     as_json = json_lines.wanted(sys.argv[1:])
     json_lines.UsageProblem.exit_code = EXIT_USAGE  # what is wrong in a command line is found and told by typer
     try:
-        command = typer.main.get_command(app)
+        command = typer.main.get_command(narrowed(app, sys.argv[1:]))
         json_lines.add_to(command)
         ended = command.main(prog_name="tenuto", standalone_mode=not as_json)
         sys.exit(ended if isinstance(ended, int) else 0)
