@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from pydantic_core import from_json
@@ -12,6 +13,20 @@ from pydantic_core import from_json
 from tenuto.schemas.events import EventData, parse
 
 _DATA_MARK = b',"data":'
+T = TypeVar("T")
+
+
+class _once(Generic[T]):  # noqa: N801 (used as a decorator)
+    """`functools.cached_property` without its lock, which takes as long as an event's decoding in Python 3.11; two threads that
+    decode the same event at once find the same."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, instance: Any, owner: type[Any]) -> T:
+        value = self._compute(instance)
+        instance.__dict__[self._name] = value
+        return value
 
 
 @dataclass(frozen=True)
@@ -43,7 +58,7 @@ class Event:
     position: int = 0
     version: int = 0
 
-    @cached_property
+    @_once
     def data(self) -> EventData:
         return parse(self.type, self.schema_version, self.payload)
 

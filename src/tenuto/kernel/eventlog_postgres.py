@@ -257,9 +257,24 @@ async def _keep_session(_connection: asyncpg.Connection) -> None:
 def _event(row: Any, payload: bytes | None = None) -> Event:
     # Bypasses the frozen constructor, which sets the fields one by one and is five times slower.
     event = object.__new__(Event)
-    event.__dict__.update(zip(_FIELDS, row, strict=False))
-    if payload is not None:
-        event.__dict__["payload"] = payload
+    to = event.__dict__
+    (
+        to["position"],
+        to["id"],
+        to["stream"],
+        to["version"],
+        to["type"],
+        to["schema_version"],
+        to["time_us"],
+        to["actor"],
+        to["correlation_id"],
+        to["causation_id"],
+        to["seen_position"],
+        to["trace"],
+        recorded,
+        *_,
+    ) = row
+    to["payload"] = recorded if payload is None else payload
     return event
 
 
