@@ -34,6 +34,17 @@ nats://{{ include "tenuto.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- end -}}
 {{- end -}}
 
+{{/* Ports of your NATS, for network policies. */}}
+{{- define "tenuto.natsPorts" -}}
+{{- $ports := list -}}
+{{- range splitList "," .Values.nats.url -}}
+{{- $ports = append $ports (regexFind ":[0-9]+/?$" . | trimAll ":/" | default "4222") -}}
+{{- end -}}
+{{- range uniq $ports }}
+- port: {{ . }}
+{{- end -}}
+{{- end -}}
+
 {{- define "tenuto.publicUrl" -}}
 {{ .Values.gateway.publicUrl | default (printf "http://%s-gateway.%s.svc:%v" (include "tenuto.fullname" .) .Release.Namespace .Values.gateway.service.port) }}
 {{- end -}}
