@@ -4,6 +4,7 @@ says so."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import uuid
 from collections.abc import Callable, Mapping
@@ -56,6 +57,11 @@ class KubernetesObjects:
         known = (resource, namespace, metadata["name"]) in self.objects
         self._store(resource, namespace, body, "MODIFIED" if known else "ADDED")
         return body
+
+    def environment(self, namespace: str, secret: str) -> dict[str, str]:
+        """Empty as long as there is no such Secret."""
+        data = self.objects.get(("secrets", namespace, secret), {}).get("data", {})
+        return {name: base64.b64decode(value).decode() for name, value in data.items()}
 
     def pods(self, namespace: str = "default") -> list[Document]:
         return [item for (resource, where, _), item in sorted(self.objects.items()) if (resource, where) == ("pods", namespace)]
