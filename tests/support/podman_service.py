@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tenuto.kernel.optional import needed
-from tests.support import docker_daemon
+from tests.support import docker_daemon, litter
 
 START_SECONDS_MAX = 60.0
+CGROUP = "libpod_parent"
+"""Of its containers, in each hierarchy; it leaves it behind."""
 SETTINGS = """\
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]
@@ -46,6 +48,7 @@ class Podman:
     def running(self) -> Iterator[str]:
         """Yields the reason why it does not run; empty if it does."""
         (self.directory / "containers.conf").write_text(SETTINGS)
+        litter.outside("cgroup", CGROUP)
         command: list[str | Path] = [*self._command(), "system", "service", "--time", "0", self.url]
         with (self.directory / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment(), start_new_session=True)
@@ -59,6 +62,7 @@ class Podman:
                 subprocess.run([*self._command(), *words], env=self._environment(), capture_output=True, check=False)
             process.terminate()
             process.wait(60)
+            litter.remove_cgroup(CGROUP)
             docker_daemon.unmount(self.directory)
             shutil.rmtree(self.directory, ignore_errors=True)
 
