@@ -67,11 +67,6 @@ CASES: Mapping[str, Mapping[str, Any]] = {"least": {}, "everything": EVERYTHING,
 
 
 @pytest.fixture(scope="module")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm.unpacked(tmp_path_factory.mktemp("helm"))
-
-
-@pytest.fixture(scope="module")
 def rendered(helm: Helm) -> dict[str, list[Document]]:
     return {name: helm.rendered(values) for name, values in CASES.items()}
 

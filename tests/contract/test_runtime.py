@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.runtimes import forks
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
+from tests.support import podman_service
 from tests.support.control_plane import AGENT, make_assignment, make_config
 from tests.support.docker_daemon import lack
 from tests.support.runtimes import (
@@ -104,13 +105,29 @@ class Bench:
                 await asyncio.sleep(0.02)
 
 
-PARAMETERS = [pytest.param(kind, marks=[pytest.mark.real_part(lack())] if "docker" in kind else []) for kind in KINDS]
+LACKS = {
+    "docker": pytest.mark.real_part(lack()),
+    "docker-warm": pytest.mark.real_part(lack()),
+    "podman": pytest.mark.real_part(podman_service.lack(), installable=False),
+}
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[podman_service.Podman]:
+    with podman_service.service() as found:
+        if isinstance(found, str):
+            pytest.skip(found)
+        yield found
+
+
+PARAMETERS = [pytest.param(kind, marks=[LACKS[kind]] if kind in LACKS else []) for kind in KINDS]
 
 
 @pytest.fixture(params=PARAMETERS)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    if request.param not in ("process", "process-nice"):
-        monkeypatch.setenv(DOCKER_URL, request.getfixturevalue("docker_daemon").url)
+    if request.param in LACKS:
+        engine = "podman" if request.param == "podman" else "docker_daemon"
+        monkeypatch.setenv(DOCKER_URL, request.getfixturevalue(engine).url)
     monkeypatch.setattr(forks, "FORK_SECONDS_MAX", SECONDS_MAX)  # on a busy machine a late fork is a cold start, rightly
     bench = Bench(request.param, tmp_path)
     yield bench

@@ -23,7 +23,7 @@ from tests.support.kept_nodes import TOKEN, KeptNodes, asked_more, hurry, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("provisioners")]
 POOL, NODES_MAX = "gpus", 8
-KILLS = int(os.environ.get("TEST_KILLS", "20"))
+KILLS = int(os.environ.get("TEST_KILLS", "50"))
 CLUSTER = "cluster-1"
 
 

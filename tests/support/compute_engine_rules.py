@@ -10,7 +10,7 @@ from google.cloud import compute_v1
 
 PROJECT = "tenuto-tests"
 ZONES = ("europe-west4-a", "europe-west4-b", "us-east1-c")
-MACHINE_TYPES = {"n1-standard-4": 4, "e2-small": 2, "g2-standard-12": 12}
+MACHINE_TYPES = {"e2-standard-4": 4, "n1-standard-4": 4, "e2-small": 2, "g2-standard-12": 12}
 BUILT_IN = {"g2-standard-12": ("nvidia-l4", 1)}
 ACCELERATORS = {"nvidia-tesla-t4": 4, "nvidia-l4": 8}
 DISK_TYPES = ("pd-balanced", "pd-ssd", "pd-standard")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import pwd
 import shutil
@@ -91,9 +92,9 @@ class Daemon:
         with self.log.open("ab") as output:
             self._process = process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _answers(self._listening) and process.poll() is None and time.monotonic() < deadline:
+        while not answers(self._listening) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        return _answers(self._listening)
+        return answers(self._listening)
 
     def _groups(self) -> list[str]:
         """Groups of processes that are known as this daemon's, for those who clear up after it. systemd does so itself."""
@@ -116,7 +117,7 @@ class Daemon:
         if self._process is not None:
             _end(self._process)
             litter.remove_cgroup(self.directory.name)
-        _unmount(self.directory)
+        unmount(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -138,7 +139,7 @@ def daemon() -> Iterator[Daemon | str]:
             return
         found.client = docker.APIClient(found.url, version="auto")
         with contextlib.closing(found.client):
-            if reason := _make_images(found.client):
+            if reason := make_images(found.client):
                 yield reason
             else:
                 yield found
@@ -148,18 +149,18 @@ def daemon() -> Iterator[Daemon | str]:
         found.end()
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
 
-def _make_images(client: Any) -> str:
+def make_images(client: Any) -> str:
     """Makes both images, and starts a container; the reason if this machine does not allow that."""
     if not client.info().get("MemoryLimit"):
         return "This machine has no limits of memory for containers"
     make_image(client, IMAGE)
     repository, _, tag = BARE_IMAGE.partition(":")
-    client.import_image_from_data(_root(), repository=repository, tag=tag, changes=[])
+    _import(client, _root(), repository, tag)
     binds = [{"Type": "bind", "Source": item, "Target": item, "ReadOnly": True} for item in mounts()]
     config = {"Image": IMAGE, "Cmd": ["/bin/true"], "HostConfig": {"Mounts": binds, "NetworkMode": "none"}}
     made = client.create_container_from_config(config)
@@ -180,9 +181,13 @@ def make_image(client: Any, name: str, *changes: str, python: str = "", files: M
     repository, _, tag = name.rpartition(":")
     if python:
         path = f"/false:{path}"
-    client.import_image_from_data(
-        _root(python, files or {}), repository=repository, tag=tag, changes=[f"ENV PATH={path}", *changes]
-    )
+    _import(client, _root(python, files or {}), repository, tag, f"ENV PATH={path}", *changes)
+
+
+def _import(client: Any, data: bytes, repository: str, tag: str, *changes: str) -> None:
+    said = client.import_image_from_data(data, repository=repository, tag=tag, changes=list(changes))
+    image = json.loads(said.splitlines()[-1])["status"].strip()
+    client.tag(image, repository, tag)  # podman 4.3 names it as it likes
 
 
 def _root(python: str = "", files: Mapping[str, bytes | str] | None = None) -> bytes:
@@ -209,7 +214,7 @@ def _root(python: str = "", files: Mapping[str, bytes | str] | None = None) -> b
     return data.getvalue()
 
 
-def _unmount(directory: Path) -> None:
+def unmount(directory: Path) -> None:
     """The daemon leaves its name of the network namespace behind."""
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for path in reversed([path for path in mounted if path.startswith(f"{directory}/")]):

@@ -7,78 +7,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
 import os
 import random
 import secrets
 import signal
-import socket
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 from xml.etree import ElementTree
 
 import aiohttp
-import boto3
 from aiohttp import web
-from moto.server import ThreadedMotoServer
 
 from tests.support.cloud_machine import Machine
+from tests.support.moto_server import REGION, client, linux_image, moto_url
 
-REGION, ZONE = "us-east-1", "us-east-1a"
+__all__ = ["CREDENTIALS", "REGION", "ZONE", "Ec2", "Faults", "client", "linux_image", "running"]
+ZONE = "us-east-1a"
 CREDENTIALS = "[default]\naws_access_key_id = AKIATESTS\naws_secret_access_key = the-secret-key-of-the-tests\n"
 END_SECONDS_MAX = 40.0
 LOOK_SECONDS = 0.05
 XML = "http://ec2.amazonaws.com/doc/2016-11-15/"
-
-
-_starting = threading.Lock()
-_servers: list[tuple[str, int]] = []
-
-
-def moto_url() -> str:
-    """One server for all tests of this process: it holds instances of many clusters. Another one where it does not answer any
-    more: tests that use up all descriptors of this process end its thread."""
-    with _starting:
-        if not _servers or not _answers(_servers[-1]):
-            server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-            server.start()
-            _servers.append(server.get_host_and_port())
-        host, port = _servers[-1]
-    return f"http://{host}:{port}"
-
-
-def _answers(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, timeout=30).close()
-    except OSError:
-        return False
-    return True
-
-
-def client(service: str = "ec2") -> Any:
-    """Past the proxy."""
-    return _client(service, moto_url())
-
-
-@functools.cache
-def _client(service: str, url: str) -> Any:
-    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
-    return boto3.client(service, region_name=REGION, endpoint_url=url, **keys)
-
-
-@functools.cache
-def linux_image() -> str:
-    return next(
-        item["ImageId"]
-        for item in client().describe_images(Owners=["amazon"])["Images"]
-        if item.get("Platform") != "windows" and item["Architecture"] == "x86_64"
-    )
 
 
 @dataclass
@@ -120,6 +72,11 @@ class Ec2:
         self.asked: list[str] = []
         self.requests: dict[str, dict[str, str]] = {}
         """By instance: the request that it was started by."""
+        self.keeps_answers = False
+        """True: moto is asked anew which instances there are only after a change. A list of some dozens takes it a quarter of a
+        second of a processor."""
+        self._changes, self._kept = 0, dict[str, tuple[int, tuple[int, str, bytes]]]()
+        """Changes that are done, and answers by question, each with the number of changes before it was asked for."""
         self.consoles: dict[str, str] = {}
         self.running: dict[str, Machine] = {}
         self._tokens: dict[str, tuple[dict[str, str], bytes]] = {}
@@ -135,11 +92,10 @@ class Ec2:
 
     def live(self) -> list[str]:
         """Instances of this proxy that are paid for."""
-        pages = client().get_paginator("describe_instances").paginate()
+        paid = [{"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping", "stopped"]}]
+        pages = client().get_paginator("describe_instances").paginate(Filters=paid)
         found = [item for page in pages for reservation in page["Reservations"] for item in reservation["Instances"]]
-        return [
-            item["InstanceId"] for item in found if item["InstanceId"] in self.requests and item["State"]["Name"] != "terminated"
-        ]
+        return [item["InstanceId"] for item in found if item["InstanceId"] in self.requests]
 
     def tags(self, instance_id: str) -> dict[str, str]:
         [reservation] = client().describe_instances(InstanceIds=[instance_id])["Reservations"]
@@ -154,7 +110,7 @@ class Ec2:
         """It is gone at once, and nobody was told."""
         if machine := self.running.get(instance_id):
             machine.kill()
-        await asyncio.to_thread(client().terminate_instances, InstanceIds=[instance_id])
+        await self._terminate(instance_id)
 
     # The door.
 
@@ -221,7 +177,7 @@ class Ec2:
                     return _refusal("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
                 self._ending.add(instance_id)
                 if instance_id not in self.running:
-                    await asyncio.to_thread(client().terminate_instances, InstanceIds=[instance_id])
+                    await self._terminate(instance_id)
             items = "".join(f"<item><instanceId>{item}</instanceId></item>" for item in ids)
             text = f'<TerminateInstancesResponse xmlns="{XML}"><instancesSet>{items}</instancesSet></TerminateInstancesResponse>'
             return _plain(200, "text/xml", text.encode())
@@ -231,7 +187,12 @@ class Ec2:
             output = base64.b64encode(text.encode()[-65_536:]).decode()
             text = f'<GetConsoleOutputResponse xmlns="{XML}"><output>{output}</output></GetConsoleOutputResponse>'
             return _plain(200, "text/xml", text.encode())
-        status, kind, body = await self._forward(urlencode(form).encode(), headers, "/")
+        question, changes = urlencode(form), self._changes
+        kept_at, answer = self._kept.get(question, (-1, (0, "", b"")))
+        if not self.keeps_answers or kept_at != changes:
+            answer = await self._forward(question.encode(), headers, "/")
+            self._kept[question] = changes, answer
+        status, kind, body = answer
         return _plain(status, kind, self._without_hidden(body) if status == 200 else body)
 
     async def _run(self, form: dict[str, str], headers: dict[str, str]) -> bytes:
@@ -268,6 +229,7 @@ class Ec2:
             raise _Refused("InvalidParameterValue", body.decode()[-300:])
         [instance_id] = _ids(body)
         self.requests[instance_id], self._begun_at[instance_id] = form, time.monotonic()
+        self._changes += 1
         if token:
             self._tokens[token] = form, body
         if self._machines is not None:
@@ -302,7 +264,11 @@ class Ec2:
             await asyncio.wait({ended}, timeout=END_SECONDS_MAX)
         machine.kill()
         await ended
+        await self._terminate(instance_id)
+
+    async def _terminate(self, instance_id: str) -> None:
         await asyncio.to_thread(client().terminate_instances, InstanceIds=[instance_id])
+        self._changes += 1
 
     async def _forward(self, body: bytes, headers: dict[str, str], path: str) -> tuple[int, str, bytes]:
         async with self._session.post(moto_url() + path, data=body, headers=headers) as answer:

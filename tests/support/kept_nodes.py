@@ -92,9 +92,9 @@ class KeptNodes:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of the launcher's are short."""
     for module, name, seconds in (
-        (nodes, "POLL_SECONDS", 0.2), (nodes, "PAUSE_SECONDS_MIN", 0.05), (nodes, "TROUBLE_SECONDS_FIRST", 0.05),
-        (nodes, "TROUBLE_SECONDS_MAX", 0.2), (keepers, "POLL_SECONDS", 0.1), (limits, "BACKOFF_SECONDS", 0.2),
-        (limits, "BACKOFF_SECONDS_MAX", 0.5),
+        (nodes, "POLL_SECONDS", 0.1), (nodes, "PAUSE_SECONDS_MIN", 0.03), (nodes, "TROUBLE_SECONDS_FIRST", 0.03),
+        (nodes, "TROUBLE_SECONDS_MAX", 0.1), (keepers, "POLL_SECONDS", 0.05), (limits, "BACKOFF_SECONDS", 0.1),
+        (limits, "BACKOFF_SECONDS_MAX", 0.3),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
 
@@ -110,10 +110,10 @@ async def until(what: Callable[[], object], threaded: bool = False) -> None:
 
 async def asked_more(asked: Sequence[str], drawn: random.Random) -> None:
     """Until the provider was asked some more, on a slow machine as on a quick one; then a moment, so that a question may be under
-    way."""
-    enough = len(asked) + drawn.randint(0, 12)
+    way. Most lives are short, as most that can go wrong is in the first look and the starts after it."""
+    enough = len(asked) + round(12 * drawn.random() ** 3)
     with contextlib.suppress(TimeoutError):  # the launcher has nothing to ask
         async with asyncio.timeout(LIFE_SECONDS_MAX):
             while len(asked) < enough:  # noqa: ASYNC110 - the provider's list of questions
                 await asyncio.sleep(0.01)
-    await asyncio.sleep(drawn.uniform(0, 0.1))
+    await asyncio.sleep(drawn.uniform(0, 0.05))

@@ -1,8 +1,7 @@
 """A Kubernetes API server of the tests' own: objects with versions, selectors, pages, watches, admission, graceful deletion and
-owners, as the real one answers; and what a scheduler and a kubelet would do, when a test says so.
+owners, as the real one answers.
 
 What it promises is in tests/contract/test_kubernetes_api.py, which runs against a real server, too.
-Long, because it is one server.
 """
 
 from __future__ import annotations
@@ -15,29 +14,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 from aiohttp import web
 
+from tests.support import kubernetes_protobuf
+from tests.support.kubernetes_objects import OF_THE_CLUSTER, Document, KubernetesObjects, now
 from tests.support.kubernetes_rules import Invalid, admitted, defaulted, fields_match, labels_match, usage, validate
 
-Document = dict[str, Any]
 TOKEN = "token-of-the-tests"
 VERSION = "v1.33.0-tests"
-KINDS = {
-    "pods": "Pod",
-    "secrets": "Secret",
-    "namespaces": "Namespace",
-    "resourcequotas": "ResourceQuota",
-    "serviceaccounts": "ServiceAccount",
-    "persistentvolumeclaims": "PersistentVolumeClaim",
-    "priorityclasses": "PriorityClass",
-}
-OF_THE_CLUSTER = ("namespaces", "priorityclasses")
-GROUPS = {"priorityclasses": "scheduling.k8s.io/v1"}
 
 
 class Refused(Exception):
@@ -68,34 +56,24 @@ class Fault:
 
 
 @dataclass
-class KubernetesApi:
+class KubernetesApi(KubernetesObjects):
     """`start` and `stop` it. Everything that it has is in `objects`."""
 
-    objects: dict[tuple[str, str, str], Document] = field(default_factory=dict)
-    """By resource, namespace (empty for those of the cluster) and name."""
-    logs: dict[str, str] = field(default_factory=dict)
     forbidden: set[tuple[str, str]] = field(default_factory=set)
     """Verb and resource (`pods/log`) that the account may not use."""
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each."""
-    counted: list[Document] = field(default_factory=list)
-    """Pods that were refused for their name after they had been counted for quotas. The real one counts anew after minutes."""
     url: str = ""
-    oldest: int = 100
-    """Versions before it are forgotten."""
+    asks_for_token: bool = True
+    """False: all may all. Programs in Go send no token over a connection without TLS."""
     watches: int = 0
     """Begun so far."""
-    cut_watches: int = 0
-    """So many watches break (`cut`)."""
-    _version: int = 100
-    _history: list[tuple[int, str, str, Document]] = field(default_factory=list)
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         app = web.Application(middlewares=[self._middleware], client_max_size=4 << 20)
-        app.router.add_get("/version/", self._tell_version)
+        app.router.add_get("/version{slash:/?}", self._tell_version)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         for pattern in (
             "/{api:api/v1|apis/[^/]+/[^/]+}/namespaces/{namespace}/{resource}/{name}/{part}",
@@ -105,6 +83,7 @@ class KubernetesApi:
             "/{api:api/v1|apis/[^/]+/[^/]+}/{resource}",
         ):
             app.router.add_route("*", pattern, self._handle)
+        self._add_routes(app)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -114,6 +93,9 @@ class KubernetesApi:
         for name in ("default", "kube-system"):
             self.put("namespaces", "", {"metadata": {"name": name}, "status": {"phase": "Active"}})
         self.put("serviceaccounts", "default", {"metadata": {"name": "default"}})
+
+    def _add_routes(self, app: web.Application) -> None:
+        """Further ones."""
 
     async def stop(self) -> None:
         if self._runner is not None:
@@ -129,121 +111,6 @@ class KubernetesApi:
         path.write_text(yaml.safe_dump(document))
         return path
 
-    # What a test, the scheduler or a kubelet does
-
-    def put(self, resource: str, namespace: str, body: Document) -> Document:
-        body = {"apiVersion": GROUPS.get(resource, "v1"), "kind": KINDS[resource], **copy.deepcopy(body)}
-        metadata = body["metadata"]
-        if namespace:
-            metadata["namespace"] = namespace
-        metadata.setdefault("uid", str(uuid.uuid4()))
-        metadata.setdefault("creationTimestamp", _now())
-        known = (resource, namespace, metadata["name"]) in self.objects
-        self._store(resource, namespace, body, "MODIFIED" if known else "ADDED")
-        return body
-
-    def pods(self, namespace: str = "default") -> list[Document]:
-        return [item for (resource, where, _), item in sorted(self.objects.items()) if (resource, where) == ("pods", namespace)]
-
-    def pod(self, name: str, namespace: str = "default") -> Document:
-        return self.objects["pods", namespace, name]
-
-    def unschedulable(self, name: str, message: str) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        self._change(name, lambda pod: pod["status"].update(conditions=[condition]))
-
-    def schedule(self, name: str, machine: str = "machine-1") -> None:
-        """The pod has a machine, and its image is pulled."""
-
-        def change(pod: Document) -> None:
-            pod["spec"]["nodeName"] = machine
-            pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
-            self._state(pod, {"waiting": {"reason": "ContainerCreating"}})
-
-        self._change(name, change)
-
-    def waits(self, name: str, reason: str, message: str) -> None:
-        self._change(name, lambda pod: self._state(pod, {"waiting": {"reason": reason, "message": message}}))
-
-    def run(self, name: str, log: str = "") -> None:
-        """A kubelet starts a container only if the Secret that it names is there."""
-        pod = self.pod(name)
-        for source in pod["spec"]["containers"][0].get("envFrom", ()):
-            secret = source["secretRef"]["name"]
-            if ("secrets", pod["metadata"]["namespace"], secret) not in self.objects:
-                self.schedule(name)
-                self.waits(name, "CreateContainerConfigError", f'secret "{secret}" not found')
-                return
-        if not pod["spec"].get("nodeName"):
-            self.schedule(name)
-        self.logs[name] = log
-
-        def change(pod: Document) -> None:
-            pod["status"]["phase"] = "Running"
-            self._state(pod, {"running": {"startedAt": _now()}})
-
-        self._change(name, change)
-
-    def finish(self, name: str, exit_code: int, reason: str = "", message: str = "", at: str = "") -> None:
-        """The container has ended; a pod that was being deleted is gone with it."""
-        ended = {"exitCode": exit_code, "reason": reason or ("Completed" if exit_code == 0 else "Error"), "message": message}
-
-        def change(pod: Document) -> None:
-            pod["status"]["phase"] = "Succeeded" if exit_code == 0 else "Failed"
-            self._state(pod, {"terminated": {**ended, "finishedAt": at or _now()}})
-
-        self._change(name, change)
-        if self.pod(name)["metadata"].get("deletionTimestamp"):
-            self._remove("pods", self.pod(name)["metadata"]["namespace"], name)
-
-    def evict(self, name: str, message: str = "The node was low on resource: memory.") -> None:
-        self._change(name, lambda pod: pod["status"].update(phase="Failed", reason="Evicted", message=message))
-
-    def _state(self, pod: Document, state: Document) -> None:
-        pod["status"]["containerStatuses"] = [{"name": pod["spec"]["containers"][0]["name"], "state": state}]
-
-    def _change(self, name: str, change: Callable[[Document], None], namespace: str = "default") -> None:
-        pod = copy.deepcopy(self.pod(name, namespace))
-        change(pod)
-        self._store("pods", namespace, pod, "MODIFIED")
-
-    async def cut(self) -> None:
-        """Breaks the connection of one watch."""
-        self.cut_watches += 1
-        await self._wake()
-
-    def forget(self) -> None:
-        """Watches cannot go on from any version so far, as after a compaction."""
-        self.oldest = self._version + 1
-        self._version += 1
-
-    # The store
-
-    def _store(self, resource: str, namespace: str, body: Document, event: str) -> None:
-        self._version += 1
-        body["metadata"]["resourceVersion"] = str(self._version)
-        self.objects[resource, namespace, body["metadata"]["name"]] = body
-        self._note(resource, event, body)
-
-    def _remove(self, resource: str, namespace: str, name: str) -> Document:
-        body = self.objects.pop((resource, namespace, name))
-        self._version += 1
-        self._note(resource, "DELETED", body)
-        uid = body["metadata"]["uid"]
-        for key, item in list(self.objects.items()):  # the garbage collector
-            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", ())):
-                self._remove(*key)
-        return body
-
-    def _note(self, resource: str, event: str, body: Document) -> None:
-        self._history.append((self._version, resource, event, copy.deepcopy(body)))
-        with suppress(RuntimeError):
-            asyncio.get_running_loop().create_task(self._wake())
-
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
     # The door
 
     @web.middleware
@@ -253,7 +120,7 @@ class KubernetesApi:
         if fault is not None and fault.status == 0:
             await asyncio.sleep(3_600)
         try:
-            if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            if self.asks_for_token and request.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise Refused(401, "Unauthorized", "Unauthorized")
             if fault is not None and not fault.done:
                 raise Refused(fault.status, "InternalError", fault.message)
@@ -275,7 +142,7 @@ class KubernetesApi:
         return web.json_response({"major": "1", "minor": "33", "gitVersion": VERSION, **dict.fromkeys(rest, "tests")})
 
     async def _review(self, request: web.Request) -> web.Response:
-        body = await _body(request)
+        body = await body_of(request)
         wanted = body["spec"]["resourceAttributes"]
         resource = "/".join(part for part in (wanted["resource"], wanted.get("subresource")) if part)
         return web.json_response(body | {"status": {"allowed": (wanted["verb"], resource) not in self.forbidden}}, status=201)
@@ -284,9 +151,12 @@ class KubernetesApi:
         found = request.match_info
         resource, name, part = found["resource"], found.get("name", ""), found.get("part", "")
         namespace = "" if resource in OF_THE_CLUSTER else found.get("namespace", "")
-        if resource not in KINDS or found["api"] != ("apis/" + GROUPS[resource] if resource in GROUPS else "api/v1"):
+        if resource not in self.kinds or found["api"] != (
+            "apis/" + self.groups[resource] if resource in self.groups else "api/v1"
+        ):
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}.get(request.method, "other")
+        verbs = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list", "PUT": "update", "PATCH": "patch"}
+        verb = verbs.get(request.method, "other")
         whole = f"{resource}/{part}" if part else resource
         if verb == "list" and request.query.get("watch"):
             verb = "watch"
@@ -301,6 +171,8 @@ class KubernetesApi:
             return await self._create(request, resource, namespace)
         if verb in ("list", "watch"):
             return await (self._watch if verb == "watch" else self._list)(request, resource, namespace)
+        if verb in ("update", "patch") and name and not part:
+            return await self._write(request, resource, namespace, name)
         if (resource, namespace, name) not in self.objects:
             raise Refused(404, "NotFound", f'{resource} "{name}" not found')
         if verb == "delete" and not part:
@@ -311,6 +183,9 @@ class KubernetesApi:
             return web.json_response(self._view(self.objects[resource, namespace, name]))
         raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
+    async def _write(self, request: web.Request, resource: str, namespace: str, name: str) -> web.Response:
+        raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
     def _view(self, body: Document) -> Document:
         if body["kind"] == "ResourceQuota":
             hard, namespace = body["spec"]["hard"], body["metadata"]["namespace"]
@@ -319,13 +194,13 @@ class KubernetesApi:
         return body
 
     async def _create(self, request: web.Request, resource: str, namespace: str) -> web.Response:
-        body = await _body(request)
+        body = await body_of(request)
         if namespace and ("namespaces", "", namespace) not in self.objects:
             raise Refused(404, "NotFound", f'namespaces "{namespace}" not found')
         metadata = body.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
-        validate(KINDS[resource], body)
+        validate(self.kinds[resource], body)
         body = defaulted(resource, body)
         if resource == "pods":
             refused = admitted(body, namespace, self.objects, self.counted)
@@ -367,10 +242,14 @@ class KubernetesApi:
             token = json.dumps([version, "/".join(left[limit - 1])]).encode()
             metadata |= {"continue": base64.urlsafe_b64encode(token).decode(), "remainingItemCount": len(left) - limit}
         items = [self._view(self.objects[key]) for key in left[:limit]]
-        return web.json_response({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": metadata, "items": items})
+        return web.json_response(
+            {"kind": f"{self.kinds[resource]}List", "apiVersion": "v1", "metadata": metadata, "items": items}
+        )
 
     async def _watch(self, request: web.Request, resource: str, namespace: str) -> web.StreamResponse:
         query, response = request.query, web.StreamResponse(headers={"Content-Type": "application/json"})
+        if query.get("sendInitialEvents"):  # as a server does that has no lists by watches
+            raise Refused(422, "Invalid", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch")
         seen = int(query.get("resourceVersion") or self._version)
         await response.prepare(request)
         self.watches += 1
@@ -382,7 +261,7 @@ class KubernetesApi:
             text = f"too old resource version: {seen} ({self.oldest})"
             await tell("ERROR", {"kind": "Status", "status": "Failure", "message": text, "reason": "Expired", "code": 410})
             return response
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, ConnectionResetError):  # the latter: who watched has gone
             async with asyncio.timeout(int(query.get("timeoutSeconds") or 1_800)):
                 while not self.cut_watches:
                     for version, of, event, body in list(self._history):
@@ -401,12 +280,12 @@ class KubernetesApi:
                 request.transport.abort()
                 return response
         if query.get("allowWatchBookmarks"):
-            await tell("BOOKMARK", {"kind": KINDS[resource], "apiVersion": "v1", "metadata": {"resourceVersion": str(seen)}})
+            await tell("BOOKMARK", {"kind": self.kinds[resource], "apiVersion": "v1", "metadata": {"resourceVersion": str(seen)}})
         return response
 
     async def _delete(self, request: web.Request, resource: str, namespace: str, name: str) -> web.Response:
         body = self.objects[resource, namespace, name]
-        options = await _body(request) if request.can_read_body else {}
+        options = await body_of(request) if request.can_read_body else {}
         wanted = (options.get("preconditions") or {}).get("uid")
         if wanted and wanted != body["metadata"]["uid"]:
             raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {wanted}")
@@ -415,7 +294,7 @@ class KubernetesApi:
             grace = int(body["spec"]["terminationGracePeriodSeconds"] if given is None else given)
             if grace > 0:
                 body = copy.deepcopy(body)
-                body["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": grace}
+                body["metadata"] |= {"deletionTimestamp": now(), "deletionGracePeriodSeconds": grace}
                 self._store(resource, namespace, body, "MODIFIED")
                 return web.json_response(body)
         return web.json_response(self._remove(resource, namespace, name))
@@ -432,15 +311,12 @@ class KubernetesApi:
         return web.Response(body=text, content_type="text/plain")
 
 
-async def _body(request: web.Request) -> Document:
+async def body_of(request: web.Request) -> Document:
     try:
-        found = await request.json()
+        is_json = request.content_type != kubernetes_protobuf.CONTENT_TYPE
+        found = await request.json() if is_json else kubernetes_protobuf.read(await request.read())
     except ValueError:
         raise Refused(400, "BadRequest", "the object provided is unrecognized") from None
     if not isinstance(found, dict):
         raise Refused(400, "BadRequest", "the object provided is unrecognized")
     return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -30,7 +30,7 @@ from tests.support.control_plane import AGENT, make_assignment
 from tests.support.example_plugins import SOURCE
 
 warm_container.SHARES_TO_IMPORT = warm_container.SHARES  # on a busy machine, tests would wait for what others leave
-KINDS = ("process", *(("process-confined",) if can_confine() else ()), "process-nice", "docker", "docker-warm")
+KINDS = ("process", *(("process-confined",) if can_confine() else ()), "process-nice", "docker", "docker-warm", "podman")
 """process-confined: workers of root's agent without root's rights. process-nice: the runtime of examples/plug-ins."""
 DOCKER_URL = "TENUTO_TEST_DOCKER_URL"
 """Variable with the address of the tests' Docker daemon."""
@@ -47,7 +47,7 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
     agent = directory / "agent"
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not kind.startswith("process"):
-        return (InImage if kind == "docker" else InWarmImage)(
+        return (InWarmImage if kind == "docker-warm" else InImage)(
             Node(AGENT, agent),
             stores_of(str(directory / "shared"), ""),
             url=os.environ[DOCKER_URL],

@@ -1,4 +1,5 @@
-"""Answers of podman where Docker answers otherwise, as its sources and issues have them: podman itself is run by no test."""
+"""Answers of podman where Docker answers otherwise, as its sources and issues have them, and as podman 4.3 was seen to
+answer. podman itself runs the contract of runtimes where it is installed (tests/contract/test_runtime.py)."""
 
 from __future__ import annotations
 
@@ -84,6 +85,22 @@ async def test_a_container_of_an_earlier_try_gives_its_name_to_the_next(daemon: 
     engine = daemon.engine(tmp_path)
     assert await engine.create(NAME, {"Image": "x"}) == "4567"
     assert daemon.asked == ["POST /containers/create", f"DELETE /containers/{NAME}", "POST /containers/create"]
+    engine.close()
+
+
+ENDED = f"can only kill running containers. {NAME} is in state exited: container state improper"
+
+
+@pytest.mark.parametrize("answer", [(404, "no such container"), (409, {"message": "is not running"}), (500, {"message": ENDED})])
+async def test_a_container_that_does_not_run_is_killed_already(
+    daemon: Daemon, tmp_path: Path, answer: tuple[int, object]
+) -> None:
+    daemon.says = {f"POST /containers/{NAME}/kill": [answer]}
+    engine = daemon.engine(tmp_path)
+    await engine.kill(NAME)
+    daemon.says = {f"POST /containers/{NAME}/kill": [(500, {"message": "the runtime does not answer"})]}
+    with pytest.raises(OSError, match="the runtime does not answer"):
+        await engine.kill(NAME)
     engine.close()
 
 

@@ -34,6 +34,17 @@ nats://{{ include "tenuto.fullname" . }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- end -}}
 {{- end -}}
 
+{{/* Ports of your NATS, for network policies. */}}
+{{- define "tenuto.natsPorts" -}}
+{{- $ports := list -}}
+{{- range splitList "," .Values.nats.url -}}
+{{- $ports = append $ports (regexFind ":[0-9]+/?$" . | trimAll ":/" | default "4222") -}}
+{{- end -}}
+{{- range uniq $ports }}
+- port: {{ . }}
+{{- end -}}
+{{- end -}}
+
 {{- define "tenuto.publicUrl" -}}
 {{ .Values.gateway.publicUrl | default (printf "http://%s-gateway.%s.svc:%v" (include "tenuto.fullname" .) .Release.Namespace .Values.gateway.service.port) }}
 {{- end -}}
@@ -91,5 +102,40 @@ affinity:
         labelSelector:
           matchLabels: {{ include "tenuto.selector" . | nindent 12 }}
             app.kubernetes.io/component: gateway
+{{- end }}
+{{- end -}}
+
+{{/* Sizes of one unit alone are compared: Kubernetes writes "1024Mi" as "1Gi". */}}
+{{- define "tenuto.otherSize" -}}
+{{- if and (regexMatch "^[0-9]+[KMGT]i$" .before) (eq (regexFind "[KMGT]i$" .before) (regexFind "[KMGT]i$" .now)) (ne .before .now) }}yes{{ end -}}
+{{- end -}}
+
+{{/* Kubernetes refuses such changes when the database is migrated and the services are changed already; so they are refused before. */}}
+{{- define "tenuto.checkChanges" -}}
+{{- $claim := include "tenuto.claim" . }}
+{{- if not .Values.persistence.existingClaim }}
+{{- with lookup "v1" "PersistentVolumeClaim" .Release.Namespace $claim }}
+{{- $now := $.Values.persistence }}
+{{- $class := .spec.storageClassName | default "" }}
+{{- if or (ne (first .spec.accessModes) $now.accessMode) (and $now.storageClass (ne $class $now.storageClass)) }}
+{{- fail (printf "persistence.accessMode and persistence.storageClass cannot be changed: the claim %s has %s of %s, and Kubernetes keeps it so. Copy its files to a claim of yours, and name that as persistence.existingClaim." $claim (first .spec.accessModes) ($class | default "the default class")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.nats.enabled }}
+{{- $name := printf "%s-nats" (include "tenuto.fullname" .) }}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace $name }}
+{{- $now := $.Values.nats.persistence }}
+{{- $before := .spec.volumeClaimTemplates | default list }}
+{{- $other := ne (empty $before) (not $now.enabled) }}
+{{- if and $before (not $other) }}
+{{- $spec := (first $before).spec }}
+{{- $class := $spec.storageClassName | default "" }}
+{{- $other = or (include "tenuto.otherSize" (dict "before" $spec.resources.requests.storage "now" $now.size)) (and $now.storageClass (ne $class $now.storageClass)) }}
+{{- end }}
+{{- if $other }}
+{{- fail (printf "nats.persistence cannot be changed while the StatefulSet %s exists. Delete it and its claim data-%s-0 first (kubectl delete statefulset,pvc): what it stores, the relay writes again from PostgreSQL." $name $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end -}}

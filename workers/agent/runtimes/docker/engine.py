@@ -281,7 +281,7 @@ class Engine:
         try:
             await self._run(self._client.kill, container)
         except docker.errors.APIError as error:
-            if error.status_code not in (404, 409):
+            if not _does_not_run(error):
                 raise
 
     async def remove(self, container: str) -> None:
@@ -292,6 +292,12 @@ class Engine:
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or being removed
                 raise
+
+
+def _does_not_run(error: Any) -> bool:
+    """Docker answers 404 or 409; podman 4.3 has 500 for a container that has ended."""
+    said = explanation(error).lower()
+    return bool(error.status_code in (404, 409) or (error.status_code == 500 and "can only kill running containers" in said))
 
 
 def _name_is_taken(error: Any) -> bool:
