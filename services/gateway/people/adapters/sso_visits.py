@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tenuto.kernel import secret_keys
+from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.base import Model
 from tenuto.services.gateway.people.adapters.identity_provider import Provider
@@ -125,6 +126,10 @@ def from_settings(settings: Settings) -> Sso | None:
         return None
     if not settings.oidc_client_id:
         raise SettingsError("TENUTO_OIDC_ISSUER is set without TENUTO_OIDC_CLIENT_ID: name the client that the provider knows.")
+    try:
+        needed("authlib")
+    except NotInstalled as error:
+        raise SettingsError(f"TENUTO_OIDC_ISSUER is set, and sign-in needs a package: {error}.") from None
     secret = ""
     if settings.oidc_client_secret_file:
         try:
