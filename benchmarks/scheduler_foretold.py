@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.pool import AllocationGranted, Pool
+from tenuto.schemas.events.pool import AllocationGranted, PoolEvent
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.explain import explain
 
@@ -32,7 +32,7 @@ class Foretold:
             start_us = self.starts_us.get(data.trial_id)
             if start_us is not None and cluster.now_us > start_us:
                 self.wrong.append(f"{data.trial_id} was to start at {start_us} and started at {cluster.now_us}")
-        elif not isinstance(data, Pool):
+        elif not isinstance(data, PoolEvent):
             self._ask(cluster)
             self._asked_us = cluster.now_us
 

@@ -13,7 +13,7 @@ import pytest
 from tenuto.kernel.account import find_account
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker.description import Limits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
@@ -40,7 +40,7 @@ class Bench:
 
     async def printed(self, limits: Limits, **environment: object) -> tuple[str, ...]:
         runtime = InImage(
-            Node(AGENT, self.agent),
+            AgentNode(AGENT, self.agent),
             stores_of(str(self.agent.parent / "shared"), ""),
             url=self._daemon.url,
             slots=SLOTS,

@@ -16,8 +16,8 @@ from tenuto.kernel.eventlog import (
     Appended,
     Checkpoint,
     DuplicateEvent,
+    EventPage,
     Fenced,
-    Page,
     Snapshot,
     Verified,
     VersionConflict,
@@ -83,7 +83,7 @@ class MemoryEventLog:
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         check_read(after, limit)
         end = len(self._events) if upto is None else max(upto, 0)
         found: list[Event] = []
@@ -97,8 +97,8 @@ class MemoryEventLog:
                 found.append(event)
                 bytes_read += len(event.payload)
                 if len(found) == limit or bytes_read >= bytes_max:
-                    return Page(found, more=True)
-        return Page(found, more=False)
+                    return EventPage(found, more=True)
+        return EventPage(found, more=False)
 
     async def find(self, event_id: UUID) -> Event | None:
         position = self._ids.get(event_id)

@@ -10,7 +10,7 @@ import pytest
 
 from tenuto.kernel.account import Account
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker.description import PROCESSES_MAX, Facts, Limits, described, environment_of
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
@@ -33,7 +33,7 @@ SOME = Limits(4 << 30, 1.5, 1 << 30, read_ulimits("nofile=1024:4096,memlock=-1")
 
 def facts(slots: tuple[Slot, ...] = GPUS, limits: Limits = SOME) -> Facts:
     account = Account("worker", 7, 8)
-    return Facts(Node(AGENT, DIRECTORY), slots, account, 7, 8, "none", limits, DIRECTORY / "packages/1", "unix:/s", {})
+    return Facts(AgentNode(AGENT, DIRECTORY), slots, account, 7, 8, "none", limits, DIRECTORY / "packages/1", "unix:/s", {})
 
 
 def work(*slots: int, **environment: Any) -> Work:

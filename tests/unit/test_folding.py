@@ -11,7 +11,7 @@ from tenuto.kernel.folding import Draft, Envelope, Folds, WithEnvelope, unchange
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.registry import EVENT_MODELS, OWNERS, EventData, event
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import Trial
+from tenuto.schemas.events.trial import TrialEvent
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def probed() -> Iterator[type[EventData]]:
     """A type of event that only its class declares."""
 
     @event("ProbeTaken")
-    class ProbeTaken(Trial):
+    class ProbeTaken(TrialEvent):
         depth: int
 
     yield ProbeTaken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.schemas.events.pool import AllocationPreempted, Pool, SlotsReserved
+from tenuto.schemas.events.pool import AllocationPreempted, PoolEvent, SlotsReserved
 from tenuto.schemas.events.registry import EVENT_MODELS
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.events.search import ExperimentCompleted
@@ -79,7 +79,7 @@ def test_every_event_of_a_pools_stream_is_folded() -> None:
     guards = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))
     assert guards == {"pool/default": version + 1}
     assert {"SlotsReserved", "AllocationResized"} <= driver.core.consumes
-    assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, Pool))
+    assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, PoolEvent))
 
 
 def test_guards_name_the_version_of_the_pool_as_folded() -> None:

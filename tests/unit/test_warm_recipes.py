@@ -12,7 +12,7 @@ import pytest
 from tenuto.kernel.account import Account
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker.description import Facts, Limits, temporary
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
@@ -26,7 +26,7 @@ from tests.support.control_plane import AGENT, make_assignment, make_config
 DIRECTORY = Path("/agent")
 SLOTS = tuple(Slot(slot_id=number, kind="cuda", device="H100", uuid=f"GPU-{number}") for number in range(2))
 FACTS = Facts(
-    Node(AGENT, DIRECTORY), SLOTS, Account("worker", 7, 7), 7, 7, "none", Limits(), Path("/agent/packages/1"), "unix:/s", {}
+    AgentNode(AGENT, DIRECTORY), SLOTS, Account("worker", 7, 7), 7, 7, "none", Limits(), Path("/agent/packages/1"), "unix:/s", {}
 )
 FIXED = (Bind("/agent/door", "/agent/door"), Bind("/agent/packages/1", "/tenuto"))
 

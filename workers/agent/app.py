@@ -42,7 +42,7 @@ from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch,
 from tenuto.workers.agent.end_notices import EndNotices
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.manager import Manager
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.report_tokens import ReportTokens
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
@@ -86,7 +86,7 @@ class AgentApp:
             address, interface = find_interface(settings.network_interface, host_of(settings.nats_url))
         except NoInterface as error:
             raise AgentError(str(error)) from error
-        self._node = Node(
+        self._node = AgentNode(
             settings.agent_id or os.uname().nodename, self._directory, address, interface, has_shared=self._shared is not None
         )
         try:

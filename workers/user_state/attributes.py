@@ -20,7 +20,7 @@ from tenuto.workers.user_state import generators, kinds
 from tenuto.workers.user_state.code_variables import CODE_PREFIX, WRITTEN_BYTES_MAX, UsersModules, Variables, bytes_of
 from tenuto.workers.user_state.entries import ASKED, Entry, encoder, entries_of, identity, mark_of, said_by_themselves
 from tenuto.workers.user_state.entries import Key as Key
-from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
+from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, GraphNode, GraphRules, Own, Path, What
 from tenuto.workers.user_state.kinds import KIND
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
 from tenuto.workers.user_state.object_names import Begun, Names
@@ -62,7 +62,7 @@ class Attributes:
         self._modules = modules
         self.roots = {**roots, **(modules() if modules is not None else {})}
         variables = Variables() if code else None
-        self._rules = Rules(skip, skip_types, walks, asks, adapts, own, searched, variables)
+        self._rules = GraphRules(skip, skip_types, walks, asks, adapts, own, searched, variables)
         graph = Graph(self.roots, self._rules)
         self._begun = Begun(graph)
         self._marks: dict[Key, str | None] = {}
@@ -258,7 +258,7 @@ class Attributes:
                 if node.looked and node.what in (What.OBJECT, What.ASKED):
                     yield from self._gone(node, name)
 
-    def _gone(self, node: Node, name: Path) -> Iterator[Entry]:
+    def _gone(self, node: GraphNode, name: Path) -> Iterator[Entry]:
         """Entries of attributes that the constructors made and that the object no longer has."""
         have = {f".{key}" for key, _ in node.attributes}
         for part in sorted(self._begun.parts.get(name, frozenset()) - have):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenuto.workers.user_state import generators, kinds, values
 from tenuto.workers.user_state.code_variables import CODE_PREFIX
-from tenuto.workers.user_state.graph import DEPTH_MAX, Graph, Node, Path, What
+from tenuto.workers.user_state.graph import DEPTH_MAX, Graph, GraphNode, Path, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
 from tenuto.workers.user_state.object_names import Names
@@ -54,7 +54,7 @@ def said_by_themselves(graph: Graph) -> set[Any]:
     return found - {None}
 
 
-def _said(node: Node) -> Any:
+def _said(node: GraphNode) -> Any:
     """State that an object says. Raises NotPlain for one that a global holds and that has none now, as it may be a library's."""
     try:
         return node.asked.state_dict()
@@ -75,7 +75,7 @@ def _collect(state: Any, found: set[Any], depth: int) -> None:
 
 
 def entries_of(
-    node: Node, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
+    node: GraphNode, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
 ) -> Iterator[Entry]:
     """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
     if node.what is What.ASKED:
@@ -102,7 +102,7 @@ def _layout(optimizer: Any) -> list[list[Any]] | None:
     return [list(group["params"]) for group in groups]
 
 
-def is_inlined(node: Node) -> bool:
+def is_inlined(node: GraphNode) -> bool:
     """True for an object that is saved as a part of the only container that holds it."""
     return node.what is What.CONTAINER and node.inner and node.held == 1 and not generators.is_users(type(node.value))
 

@@ -56,7 +56,7 @@ def asking() -> str:
     return ASKING.get()
 
 
-class Place(NamedTuple):
+class Ownership(NamedTuple):
     owner: str
     """User who submitted it; given as an earlier user if the name now belongs to another one."""
     workspace: str
@@ -93,7 +93,7 @@ class Door:
     """Returns when the views show everything up to a log position."""
     filling: Callable[[], tuple[int, int] | None]
     """Number of events that the views have, and of all, while they are filled again."""
-    place_of: Callable[[int], Awaitable[Place | None]]
+    place_of: Callable[[int], Awaitable[Ownership | None]]
     """Place of an experiment, also of an ended one. None: no such experiment exists."""
     experiment_of_checkpoint: Callable[[str], Awaitable[int | None]]
     owners: Owners

@@ -23,8 +23,8 @@ from tenuto.services.launcher.state.nodes import (
     Demand,
     Node,
     Offered,
-    Place,
     ProvisionedPool,
+    ProvisioningGeneration,
     pool_and_number,
 )
 
@@ -53,7 +53,7 @@ def provisioned(state: State, data: PoolProvisioned) -> State:
         return put_pool(state, ProvisionedPool(data.pool, 1, settings, numbers=before, numbers_before=before))
     old = pool.provisioning
     if (old.provisioner, old.settings) != (settings.provisioner, settings.settings):
-        former = (Place(pool.generation, old), *pool.former) if old.starts_nodes else pool.former
+        former = (ProvisioningGeneration(pool.generation, old), *pool.former) if old.starts_nodes else pool.former
         pool = replace(pool, generation=pool.generation + 1, former=_remembered(pool, former))
     return put_pool(state, replace(pool, provisioning=settings, backoffs=Map(), offered=Map()))
 
@@ -68,7 +68,7 @@ def _agents(state: State) -> list[str]:
     return sorted({*state.agents, *state.members})
 
 
-def _remembered(pool: ProvisionedPool, former: tuple[Place, ...]) -> tuple[Place, ...]:
+def _remembered(pool: ProvisionedPool, former: tuple[ProvisioningGeneration, ...]) -> tuple[ProvisioningGeneration, ...]:
     used = {node.generation for node in pool.nodes.values()}
     return tuple(place for at, place in enumerate(former) if at < FORMER_MAX or place.generation in used)
 

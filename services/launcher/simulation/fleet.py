@@ -12,7 +12,7 @@ from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import IMAGES, AgentJoined, AgentLost, Slot
-from tenuto.schemas.events.node import Node as NodeEvent
+from tenuto.schemas.events.node import NodeEvent as NodeEvent
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.provisioning import Provisioning

@@ -99,7 +99,7 @@ class Offered:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProvisioningGeneration:
     """Settings of a provisioner, with the number that nodes started by them carry."""
 
     generation: int
@@ -112,7 +112,7 @@ class ProvisionedPool:
     generation: int
     provisioning: Provisioning
     """The newest. static: nothing is requested any more."""
-    former: tuple[Place, ...] = ()
+    former: tuple[ProvisioningGeneration, ...] = ()
     """Earlier provisioners or settings of them, newest first: nodes of theirs may exist."""
     numbers: int = 0
     """Number of the last node; none is given twice."""
@@ -133,9 +133,9 @@ class ProvisionedPool:
         """All nodes on record, by number."""
         return sorted(self.nodes.values(), key=_number)
 
-    def place(self, generation: int) -> Place | None:
+    def place(self, generation: int) -> ProvisioningGeneration | None:
         if generation == self.generation:
-            return Place(generation, self.provisioning)
+            return ProvisioningGeneration(generation, self.provisioning)
         return next((place for place in self.former if place.generation == generation), None)
 
 

@@ -13,7 +13,7 @@ from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reservations import Reservations
 from tenuto.services.scheduler.policies.room_reservations import Held, Start
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.starting import Starting
 from tenuto.services.scheduler.state import Experiment
 
@@ -22,7 +22,7 @@ BACKFILL_LOOKED_AT_MAX = 500
 
 
 class Backfill:
-    def __init__(self, rules: Rules, quotas: Quotas, reservations: Reservations, starting: Starting) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reservations: Reservations, starting: Starting) -> None:
         self._quotas, self._reservations, self._starting = quotas, reservations, starting
         self._decisions, self._supply = rules.decisions, rules.supply
 

@@ -25,7 +25,7 @@ from tenuto.services.scheduler.policies.passes import Parts
 from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
 from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
 from tenuto.services.scheduler.policies.shrinking import droppable
 from tenuto.services.scheduler.policies.supply import Supply
@@ -50,7 +50,7 @@ def _anything_to_do(state: State, pool: Pool) -> bool:
     return bool(pool.free or pool.victims or pool.elastic or may_borrow(state, pool))
 
 
-class FairShareRules(Rules):
+class FairShareRules(PolicyRules):
     _preemptible: PreemptionCandidates | None = None
 
     def __init__(self, decisions: Decisions, supply: Supply) -> None:

@@ -12,7 +12,7 @@ from tenuto.services.scheduler.policies.decisions import demand_of
 from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.passes import Parts, planned
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -24,7 +24,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return planned(Parts(state, pool, now_us, notes, "fifo", FifoRules), serve_queue)
 
 
-class FifoRules(Rules):
+class FifoRules(PolicyRules):
     late_at_any_priority = True
 
     def order(self, experiment: Experiment) -> OrderNumbers:

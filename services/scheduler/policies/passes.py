@@ -33,14 +33,14 @@ from tenuto.services.scheduler.policies.quotas import QuotaKeeping, Quotas
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.reservations import Reservations
 from tenuto.services.scheduler.policies.rooms import Rooms
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import Serving
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.starting import Starting
 from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.state import Pool, State
 
-R = TypeVar("R", bound=Rules)
+R = TypeVar("R", bound=PolicyRules)
 
 
 class Parts(Generic[R]):

@@ -26,7 +26,7 @@ from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
 from tenuto.services.scheduler.policies.passes import Parts, planned
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED, Outcome
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -40,7 +40,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return planned(Parts(state, pool, now_us, notes, "priority", PriorityRules), lambda parts: PriorityQueue(parts).serve())
 
 
-class PriorityRules(Rules):
+class PriorityRules(PolicyRules):
     def order(self, experiment: Experiment) -> OrderNumbers:
         return {"priority": experiment.priority}
 

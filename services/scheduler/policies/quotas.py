@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tenuto.schemas.sentences.waiting import Limit
 from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
@@ -29,7 +29,7 @@ class Keeper(NamedTuple):
 class Quotas:
     """Slots left by limits and quotas during a pass. Nothing is promised or kept unless the policy's queue says so."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyRules) -> None:
         self._rules, self._decisions, self._state = rules, rules.decisions, rules.state
         self.keepers: dict[str, list[Keeper]] = {}
         """Keepers by owner, at most one of each priority: those behind it need no other."""
@@ -118,7 +118,7 @@ class Quotas:
 class QuotaKeeping:
     """Keeps quotas for gangs that wait because of them, and frees quotas if the policy preempts."""
 
-    def __init__(self, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reclaiming: Reclaiming) -> None:
         self._rules, self._quotas, self._reclaiming = rules, quotas, reclaiming
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 

@@ -15,7 +15,7 @@ from tenuto.schemas.sentences.waiting import Soon
 from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import gang
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
@@ -23,7 +23,7 @@ from tenuto.services.scheduler.state.usable import usable_slots
 
 
 class Reclaiming:
-    def __init__(self, rules: Rules, shrinking: Shrinking) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking) -> None:
         self._rules, self._shrinking = rules, shrinking
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 

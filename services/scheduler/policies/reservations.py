@@ -15,7 +15,7 @@ from tenuto.schemas.sentences.waiting import Held as HeldBack
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.room_reservations import Held, RoomReservations, Start, end_of
 from tenuto.services.scheduler.policies.rooms import Rooms
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
@@ -25,7 +25,7 @@ Change = tuple[int, int, str]
 
 
 class Reservations:
-    def __init__(self, rules: Rules, shrinking: Shrinking, rooms: Rooms) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking, rooms: Rooms) -> None:
         self._rules, self._shrinking, self._decisions, self._supply = rules, shrinking, rules.decisions, rules.supply
         self._state, self._pool, self._now_us = rules.state, rules.pool, rules.now_us
         self.held: list[Held] = []

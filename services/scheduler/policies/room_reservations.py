@@ -19,7 +19,7 @@ from tenuto.schemas.sentences.waiting import NoRoomYet
 from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.rooms import Rooms, Size
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.state import Allocation, Constraints, Experiment
 
@@ -68,7 +68,7 @@ class HeldRoom(Held):
 
 
 class RoomReservations:
-    def __init__(self, rules: Rules, rooms: Rooms, held: Sequence[Held]) -> None:
+    def __init__(self, rules: PolicyRules, rooms: Rooms, held: Sequence[Held]) -> None:
         """`held`: the gangs that hold all slots back."""
         self._rules, self._rooms, self._held = rules, rooms, held
         self._decisions, self._supply = rules.decisions, rules.supply

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
@@ -64,7 +64,7 @@ class Given:
 class Rooms:
     """Slots in rooms of the pool, and slots that others would give up in them. During one pass."""
 
-    def __init__(self, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
         self._rules, self._shrinking, self._reclaiming = rules, shrinking, reclaiming
         self._decisions, self._supply = rules.decisions, rules.supply
         self._given: dict[int, Given] = {}

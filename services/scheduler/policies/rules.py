@@ -14,7 +14,7 @@ from tenuto.services.scheduler.state import Allocation, Experiment
 from tenuto.services.scheduler.state.giving_way import gives_way
 
 
-class Rules:
+class PolicyRules:
     """Answers of a policy during one pass over one pool. They change nothing that others see."""
 
     def __init__(self, decisions: Decisions, supply: Supply) -> None:

@@ -16,7 +16,7 @@ from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.reservations import Reservations
 from tenuto.services.scheduler.policies.rooms import Rooms
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.starting import Starting
 from tenuto.services.scheduler.state import Experiment
@@ -39,7 +39,7 @@ class Served(NamedTuple):
 class Serving:
     def __init__(
         self,
-        rules: Rules,
+        rules: PolicyRules,
         quotas: Quotas,
         shrinking: Shrinking,
         reclaiming: Reclaiming,

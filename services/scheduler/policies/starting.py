@@ -10,12 +10,12 @@ from tenuto.services.scheduler.policies.decisions import Demand
 from tenuto.services.scheduler.policies.lending import Lenders
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.room_reservations import RoomReservations, Start
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.state import Experiment, Pool
 
 
 class Starting:
-    def __init__(self, rules: Rules, quotas: Quotas, reserved: RoomReservations) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reserved: RoomReservations) -> None:
         self._rules, self._quotas, self._reserved = rules, quotas, reserved
         self._decisions, self._supply = rules.decisions, rules.supply
         self._lenders: Lenders | None = None

@@ -19,8 +19,8 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, Tr
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.evolve import FOLDS, apply
-from tenuto.services.scheduler.policies.shares import Node, divide
-from tenuto.services.scheduler.simulation.outcome import Costs, Outcome, Trial
+from tenuto.services.scheduler.policies.shares import ShareNode, divide
+from tenuto.services.scheduler.simulation.outcome import Costs, Outcome, SimulatedTrial
 from tenuto.services.scheduler.simulation.script import Script, TrialScript
 from tenuto.services.scheduler.state import State
 
@@ -52,7 +52,7 @@ class Cluster:
         self.state: State = self.core.initial()
         self.random = random.Random(seed)
         self.outcome = Outcome(policy or "recorded")
-        self.trials: dict[str, Trial] = {}
+        self.trials: dict[str, SimulatedTrial] = {}
         self.experiments: dict[int, ExperimentSubmitted] = {}
         self.open_trials: dict[int, int] = {}
         self.agents: dict[str, AgentJoined] = {}
@@ -122,7 +122,9 @@ class Cluster:
             self.outcome.offered += capacity * passed
             self.outcome.usable += min(capacity, sum(self._wanted.values())) * passed
             users = [
-                Node(at, 1.0, float(self._wanted[user])) for at, user in enumerate(sorted(self._wanted)) if self._wanted[user]
+                ShareNode(at, 1.0, float(self._wanted[user]))
+                for at, user in enumerate(sorted(self._wanted))
+                if self._wanted[user]
             ]
             names = sorted(self._wanted)
             divide(capacity, users)
@@ -187,7 +189,7 @@ class Cluster:
             self._ended += 1
             return
         resources = experiment.config.resources
-        trial = Trial(script, resources.slots_min, experiment.user, most=resources.slots_max)
+        trial = SimulatedTrial(script, resources.slots_min, experiment.user, most=resources.slots_max)
         self.trials[script.trial_id] = trial
         self._count(self._wanted, trial.user, trial.most)
         self.tell(
@@ -241,7 +243,7 @@ class Cluster:
         self.outcome.lost += trial.running * self.costs.save_us
         self.at(self.now_us + self.costs.save_us, lambda: self._exit(data.allocation_id, trial, "preempted"))
 
-    def _stop_training(self, trial: Trial, *, undone_us: int = 0) -> None:
+    def _stop_training(self, trial: SimulatedTrial, *, undone_us: int = 0) -> None:
         trained_us = max(0, self.now_us - trial.granted_us - self.costs.startup_us)
         kept_us = max(0, trained_us - undone_us)
         self.outcome.lost += trial.running * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
@@ -263,7 +265,7 @@ class Cluster:
             )
         self._exit(item, trial, outcome)
 
-    def _exit(self, item: str, trial: Trial, outcome: WorkersOutcome) -> None:
+    def _exit(self, item: str, trial: SimulatedTrial, outcome: WorkersOutcome) -> None:
         if trial.allocation_id != item:
             return
         trial.allocation_id = ""

@@ -22,7 +22,7 @@ class Costs:
 
 
 @dataclass
-class Trial:
+class SimulatedTrial:
     script: TrialScript
     slots: int
     """Number of slots that it needs to start; 0: it takes none."""

@@ -11,9 +11,9 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, AgentJoined, Slot
-from tenuto.schemas.events.agent import Agent as AgentData
+from tenuto.schemas.events.agent import AgentEvent as AgentData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
-from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, Request
+from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, RequestEvent
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.ids import experiment_of, trial_of
@@ -88,7 +88,7 @@ def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
         times.learn(data, event.time_us)
         if isinstance(data, PoolPolicyChanged) and not policies:
             continue
-        if isinstance(data, Request | ClusterRequest | AgentData):
+        if isinstance(data, RequestEvent | ClusterRequest | AgentData):
             script.facts.append((event.time_us, data))
         elif isinstance(data, TrialRequested):
             asked[data.trial_id] = (event.time_us, data)

@@ -20,7 +20,7 @@ from tenuto.schemas.sentences.search import Chosen, NewTrial, Requested
 from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
 from tenuto.services.searcher.methods.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.methods.versions import RULE_VERSION
-from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
+from tenuto.services.searcher.state import Experiment, PlanPoint, Remembers, Trial
 
 T = TypeVar("T", bound=Any)
 S = TypeVar("S", bound=BaseModel)
@@ -92,8 +92,8 @@ class Method(Protocol):
 
     @property
     def keeps_places(self) -> bool:
-        """True if such a trial is followed by one at the same place (`state.Place`), for the sake of a search that is the same in
-        any order of arrival."""
+        """True if such a trial is followed by one at the same place (`state.PlanPoint`), for the sake of a search that is the
+        same in any order of arrival."""
         ...
 
     @property
@@ -221,7 +221,7 @@ class Rules(Generic[T]):
     def last(self, experiment: Experiment) -> TrialExtended | None:
         return None
 
-    def again(self, experiment: Experiment, place: Place) -> Proposal:
+    def again(self, experiment: Experiment, place: PlanPoint) -> Proposal:
         """Another trial at a place, in a search that keeps places."""
         hyperparameters = self.hyperparameters(experiment.seed, place.key)
         return Proposal(hyperparameters, place.rung, numbers={"replaces": place.refused}, key=place.key)

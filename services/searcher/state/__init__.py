@@ -48,7 +48,7 @@ PLACE_TRIES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class PlanPoint:
     """Place of a trial in a search that must be the same in any order of arrival. A trial whose hyperparameters are refused is
     followed by another one at the same place, and all draws depend on the place instead of the trial's number."""
 
@@ -96,7 +96,7 @@ class Trial:
     """Id of its newest checkpoint, if the method copies trials."""
     own_target: int | None = None
     """The length that it trains to, where the method has no rungs (custom)."""
-    place: Place | None = None
+    place: PlanPoint | None = None
     """Its place, if the method keeps places: set until the trial goes on, where number and rung do not determine it."""
     recent: tuple[tuple[int, float], ...] = ()
     """Its last validations on the way to its target, as (batches, score), if validations are averaged."""
@@ -138,11 +138,11 @@ class Experiment:
     replaces: bool = True
     """True if another trial takes the place of one whose hyperparameters the model code refused."""
     keeps_places: bool = False
-    """True if that is the same `Place`, not only the next number."""
+    """True if that is the same `PlanPoint`, not only the next number."""
     earlier: Map[int, TrialSource] = Map()  # noqa: RUF009
     """Records of what trials reached in the experiment that this one goes on with, by trial number. A trial that is asked for has
     one only if it is the same trial."""
-    vacant: tuple[Place, ...] = ()
+    vacant: tuple[PlanPoint, ...] = ()
     """Places that wait for another trial; they are filled before any new one."""
     replacements: int = 0
     """Trials that filled a place again."""

@@ -43,7 +43,7 @@ Handler = Callable[[Event[Any]], Awaitable[object]]
 H = TypeVar("H", bound=Handler)
 
 
-class Place(NamedTuple):
+class HandledEvent(NamedTuple):
     """The last event that was handled."""
 
     position: int
@@ -54,10 +54,10 @@ class Position(Protocol):
     """Store of a reader's position. Kept in the database that a handler writes to, in the same transaction, effects happen
     once."""
 
-    async def load(self) -> Place | None:
+    async def load(self) -> HandledEvent | None:
         """Last position; None: nothing was handled yet."""
 
-    async def save(self, place: Place) -> None:
+    async def save(self, place: HandledEvent) -> None:
         """Stores the position; returns when it would survive a crash."""
 
 
@@ -66,17 +66,17 @@ class FilePosition:
         """Position in a file: one for each reader, on a disk that outlives the program. It is made at the first event."""
         self.file = Path(file)
 
-    async def load(self) -> Place | None:
+    async def load(self) -> HandledEvent | None:
         """Raises OSError, and ValueError for a file of something else."""
         try:
             told = json.loads(await asyncio.to_thread(self.file.read_text))
-            return Place(int(told["position"]), str(told["event_id"]))
+            return HandledEvent(int(told["position"]), str(told["event_id"]))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self.file} holds no position of a reader: name another file.") from error
 
-    async def save(self, place: Place) -> None:
+    async def save(self, place: HandledEvent) -> None:
         await asyncio.to_thread(write_private, self.file.absolute(), json.dumps(place._asdict()))
 
 
@@ -167,7 +167,7 @@ class Reader:
                 await more.wait()
 
     async def _save(self, told: Told) -> None:
-        await self._position.save(Place(told["position"], told["id"]))
+        await self._position.save(HandledEvent(told["position"], told["id"]))
 
 
 class _Delivery:
@@ -209,7 +209,7 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, BUS_AWAY)
 
 
-async def _check(client: AsyncClient, place: Place) -> None:
+async def _check(client: AsyncClient, place: HandledEvent) -> None:
     """Checks that the place is in this log. Raises ValueError if it is in another one: going on would pass over events unseen."""
     other = f"The position {place.position} of this reader belongs to another log: begin anew, with another file."
     tried_seconds = 0.0
@@ -229,4 +229,4 @@ async def _check(client: AsyncClient, place: Place) -> None:
         await asyncio.sleep(AWAY_SECONDS)
 
 
-__all__ = ["ClientError", "Event", "FilePosition", "Place", "Position", "Reader"]
+__all__ = ["ClientError", "Event", "FilePosition", "HandledEvent", "Position", "Reader"]

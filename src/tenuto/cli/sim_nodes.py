@@ -45,7 +45,7 @@ class Bill:
     """Nodes that were ever started."""
 
 
-class Run:
+class NodeSimulation:
     """One load on nodes that come and go. `way`: provisioned or threshold."""
 
     def __init__(
@@ -199,6 +199,6 @@ def unserved(script: Script) -> Script:
     return Script(facts, script.trials, script.startup_us, script.save_us)
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: NodeSimulation) -> dict[str, Any]:
     decided = run.fleet.decided if run.fleet is not None else {}
     return {kind.TYPE: decided.get(kind.TYPE, 0) for kind in (NodeRequested, NodeFailed, NodeReleased)}

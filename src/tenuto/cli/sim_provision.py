@@ -73,7 +73,7 @@ def compare_ways(script: Script, policies: list[str], settings: Provisioning, bo
 
 def rows_of(script: Script, policy: str, settings: Provisioning, boot_seconds: float, seed: int) -> list[dict[str, Any]]:
     """One row per way to have nodes, and one for the least that anybody could have paid for what the first one ran."""
-    from tenuto.cli.sim_nodes import Run, static, unserved
+    from tenuto.cli.sim_nodes import NodeSimulation, static, unserved
     from tenuto.services.scheduler.simulation.cluster import Costs
     from tenuto.services.scheduler.simulation.what_if import measured_costs
 
@@ -85,7 +85,7 @@ def rows_of(script: Script, policy: str, settings: Provisioning, boot_seconds: f
         if way == "static":
             rows.append(_row(policy, static(load, policy, costs, settings, seed)))
             continue
-        run = Run(load, policy, costs, settings, boot_us=boot_us, poll_us=poll_us, seed=seed, way=way)
+        run = NodeSimulation(load, policy, costs, settings, boot_us=boot_us, poll_us=poll_us, seed=seed, way=way)
         rows.append(_row(policy, run.run()))
         if way == "provisioned":
             hours, cost = run.oracle()

@@ -131,7 +131,7 @@ def check_read(after: int, limit: int) -> None:
         raise ValueError(f"cannot read {limit} events after {after}: between 1 and {READ_EVENTS_MAX} events after 0 or more")
 
 
-class Page(list[Event]):
+class EventPage(list[Event]):
     """Events of one read."""
 
     more: bool
@@ -158,7 +158,7 @@ class EventLog(Protocol):
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered on request. The page ends with
         the event that brings its payloads to `bytes_max`, so it exceeds that by one event at most; `more` says whether it was
         full."""

@@ -21,11 +21,11 @@ from tenuto.kernel.eventlog import (
     Appended,
     Checkpoint,
     DuplicateEvent,
+    EventPage,
     Fenced,
     LogError,
     LogUnavailable,
     NotWritable,
-    Page,
     Snapshot,
     Tampered,
     Verified,
@@ -143,7 +143,7 @@ class PostgresEventLog:
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         check_read(after, limit)
         where = ["position > $1"]
         values: list[Any] = [after, limit, bytes_max // limit]
@@ -165,11 +165,11 @@ class PostgresEventLog:
         async with translated(self.pool):
             rows = await self.pool.fetch(_PAGE.format(" AND ".join(where)), *values)
             if not any(row[-1] for row in rows):
-                return Page(map(_event, rows), len(rows) == limit)
+                return EventPage(map(_event, rows), len(rows) == limit)
             kept, full = _within(rows, bytes_max)
             large = [row["position"] for row in kept if row[-1]]
             payloads = dict(await self.pool.fetch(_PAYLOADS, large))
-        return Page((_event(row, payloads.get(row["position"])) for row in kept), full or len(rows) == limit)
+        return EventPage((_event(row, payloads.get(row["position"])) for row in kept), full or len(rows) == limit)
 
     async def find(self, event_id: UUID) -> Event | None:
         async with translated(self.pool):

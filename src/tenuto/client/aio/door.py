@@ -12,14 +12,14 @@ from tenuto.client import messages, waiting
 from tenuto.client.aio.pauses import sleep
 from tenuto.client.aio.transport import AsyncTransport, Response
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
-from tenuto.client.messages import Messages, Page, Request, with_json
+from tenuto.client.messages import AnswerPage, Messages, Request, with_json
 from tenuto.client.target import Target
 from tenuto.client.waiting import Deadline, Notice, Outage, Tries
 
 PAGE_EVENTS = 5_000
 
 
-class AsyncDoor:
+class AsyncRestClient:
     """Door to a cluster. Raises ClientError, with the server's own sentence if there is one."""
 
     def __init__(
@@ -169,7 +169,7 @@ class AsyncDoor:
         body = (await self._send(request)).body
         return json.loads(body) if body else None
 
-    async def _send(self, request: Request) -> Page:
+    async def _send(self, request: Request) -> AnswerPage:
         tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
         while True:
             try:
@@ -177,8 +177,8 @@ class AsyncDoor:
             except ClientError as error:
                 await sleep(tries.pause(error))
 
-    async def _once(self, request: Request) -> Page:
+    async def _once(self, request: Request) -> AnswerPage:
         async with self._transport.open(request) as response:
             body = await response.read()
             self._answered = True
-            return Page(body, response.more, response.onward)
+            return AnswerPage(body, response.more, response.onward)

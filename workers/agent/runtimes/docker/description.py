@@ -14,7 +14,7 @@ from tenuto.kernel.account import WORKER_UMASK, Account
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import boot
 from tenuto.workers.agent.runtimes.docker.engine import LABEL_AGENT, LABEL_ALLOCATION, LABEL_PACKAGES
 from tenuto.workers.agent.runtimes.docker.images import Image
@@ -56,7 +56,7 @@ class Limits:
 class Facts:
     """Facts that all containers of one agent share."""
 
-    node: Node
+    node: AgentNode
     slots: tuple[Slot, ...]
     account: Account | None
     """Account of the containers' processes. None: the agent's own."""

@@ -17,7 +17,7 @@ from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tenuto.workers.agent.change_signal import within
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import boot, packages
 from tenuto.workers.agent.runtimes.docker.checkpoints import checkpoint_binds
 from tenuto.workers.agent.runtimes.docker.container_errors import could_not_begin, out_of_memory, start_problem
@@ -31,7 +31,7 @@ from tenuto.workers.agent.runtimes.docker.description import (
     read_only,
     temporary,
 )
-from tenuto.workers.agent.runtimes.docker.door import Door
+from tenuto.workers.agent.runtimes.docker.door import ContainerSocket
 from tenuto.workers.agent.runtimes.docker.engine import ALIVE, LABEL_ALLOCATION, LABEL_PACKAGES, LABEL_WARM, Engine, explanation
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.mounts import Allowed, Bind, user_binds
@@ -55,7 +55,7 @@ KILL_SECONDS_MAX = 10.0
 class DockerRuntime(RunDirectories):
     def __init__(
         self,
-        node: Node,
+        node: AgentNode,
         stores: Stores,
         *,
         url: str,
@@ -76,7 +76,7 @@ class DockerRuntime(RunDirectories):
         that workers get. `packages_directory`: None: in the agent's directory. `warm_containers_max`: 0 starts all cold.
         `credentials_file`: the operator's, for registries. `image_ahead`: pulled by `warm_up`. Empty: none."""
         self._node, self._stores, self._allowed, self._account = node, stores, allowed, account
-        self._endpoint = Door(node.directory / "door", account)
+        self._endpoint = ContainerSocket(node.directory / "door", account)
         self._runs, self._packages = node.directory / "containers", packages_directory or node.directory / "packages"
         self._engine = Engine(url, str(node.directory))
         self._images = Images(self._engine, node.directory / "images.json", credentials_file, image_ahead)
@@ -102,7 +102,7 @@ class DockerRuntime(RunDirectories):
         return self._facts.slots
 
     @property
-    def endpoint(self) -> Door:
+    def endpoint(self) -> ContainerSocket:
         return self._endpoint
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 from tenuto.kernel.account import Account, home_variables
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, run_mark
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variables
@@ -28,7 +28,7 @@ SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
 class Host:
     """Facts that all worker processes of one agent share."""
 
-    node: Node
+    node: AgentNode
     slots: tuple[Slot, ...]
     address: str
     """Address of the agent, as gRPC names it."""

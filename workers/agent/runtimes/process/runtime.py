@@ -13,7 +13,7 @@ from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.text import NAME_SHOWN_MAX, visible
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.error_sentences import out_of_memory
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
@@ -51,7 +51,7 @@ NAMES_TOLD_MAX = 200
 class ProcessRuntime(RunDirectories):
     def __init__(
         self,
-        node: Node,
+        node: AgentNode,
         shared: Path | None,
         *,
         slots: tuple[Slot, ...],
