@@ -158,7 +158,7 @@ class Preempting(Gang):
 
 @rule(QUEUE, "held")
 @dataclass(frozen=True, kw_only=True)
-class Held(Expected):
+class SlotsHeld(Expected):
     slots_free: int
     slots_leaving: int
     """Slots that are being freed."""
@@ -214,7 +214,7 @@ class Limit(Waiting):
 
 @rule(QUEUE, "share")
 @dataclass(frozen=True, kw_only=True)
-class Share(Gang):
+class ShareUsed(Gang):
     slots_used: int
     """Slots that the trial's experiment uses."""
     slots_share: int

@@ -13,7 +13,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.secrets import Secrets
@@ -57,7 +57,7 @@ class Launcher:
         self._assigner, self._pool = assigner, pool
         loop.on_folded(Losses().note)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched().adding({"nodes": lambda: nodes_of(self.loop), "backlog": lambda: backlog_of(self._backlogs)})
 
     async def run(self) -> None:

@@ -12,7 +12,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import stop_task
@@ -32,7 +32,7 @@ class Searcher:
         self._proposer = Proposer(loop, clock)
         loop.on_folded(_tell)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched()
 
     async def run(self) -> None:

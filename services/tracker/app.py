@@ -14,7 +14,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
@@ -25,7 +25,7 @@ from tenuto.schemas.events.request import ExperimentDeleted
 from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
-from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects import DeletionEvents, delete_checkpoint
 from tenuto.services.tracker.effects.deleting import delete_experiment
 from tenuto.services.tracker.effects.sweeping import Sweeper
 from tenuto.services.tracker.handlers import Receiver
@@ -44,7 +44,7 @@ class Tracker:
         self._sweeper = sweeper
         self._lanes, self._effects, self._pool = lanes, effects, pool
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched().adding({"effects": self._effects.sample})
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ async def build(
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
-    remembered = Remembered()
+    remembered = DeletionEvents()
     loop.on_folded(remembered.note)
     delete = partial(delete_checkpoint, log, stores, remembered)
     delete_all = partial(delete_experiment, log, stores, pool)

@@ -16,7 +16,7 @@ from tenuto.services.launcher.simulation.provider import Faults, Machine
 from tenuto.services.launcher.simulation.threshold import least_paid_us
 from tenuto.services.scheduler.simulation import traces
 from tenuto.services.scheduler.simulation.cluster import Costs
-from tenuto.services.scheduler.simulation.script import Script
+from tenuto.services.scheduler.simulation.script import SimulationScript
 
 SECOND = 1_000_000
 POLL_US, LATENCY_US, BOOT_US = 30 * SECOND, 20 * SECOND, 120 * SECOND
@@ -31,7 +31,7 @@ def settings(**rest: object) -> Provisioning:
     return Provisioning.model_validate({**given, **rest})
 
 
-def load(jobs: int, seed: int) -> Script:
+def load(jobs: int, seed: int) -> SimulationScript:
     """Bursts of gangs of 1 to 8 slots."""
     drawn = traces.generated(jobs, 32, seed, arrivals="bursty", load=0.4, mean_seconds=900)
     return unserved(traces.script_of(drawn, 1, 4))

@@ -17,7 +17,7 @@ class BatchesPosition:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """A rank's part of a batch. If a batch has fewer records than ranks, some ranks have none: these compute the whole batch
     with weight 0, because all must take part in the averages."""
 

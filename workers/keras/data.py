@@ -20,7 +20,7 @@ import numpy as np
 
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
-from tenuto.workers.keras.batches import Batches, BatchesPosition, Share
+from tenuto.workers.keras.batches import Batches, BatchesPosition, RankShare
 from tenuto.workers.keras.randomness import isolated_randomness
 from tenuto.workers.user_state.generators import own_generators, reseed
 
@@ -37,7 +37,7 @@ def training_batches(
     note: Callable[[str], None] = lambda _: None,
 ) -> Batches:
     """Training batches of the user's data. `build`: the user's function that made `data`. `ranks`: (this rank, number of
-    ranks); data that can makes only its `Share`s. `note`: called with state that a resumed trial does not restore. Raises
+    ranks); data that can makes only its `RankShare`s. `note`: called with state that a resumed trial does not restore. Raises
     UserError for data without positions."""
     dataset = _tensorflow_dataset()
     if dataset is not None and isinstance(data, dataset):
@@ -240,7 +240,7 @@ class LoaderBatches(Batches):
         batch = next(self._iterator)
         self._data.seen.note(batch)
         self._given += 1
-        return Share(*batch) if isinstance(batch, Sharded) else batch
+        return RankShare(*batch) if isinstance(batch, Sharded) else batch
 
     def place(self) -> BatchesPosition:
         return BatchesPosition(dict(vars(self._data.place(self._given))))

@@ -10,7 +10,7 @@ from typing import Any
 from tenuto.workers.launch.gang_errors import who
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.process_clock import ObserverClock
-from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, Progress
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, RankProgress
 
 DEADLINE_SECONDS_MIN = 10.0
 """Shortest deadline: a step may be delayed by a slow disk or a busy machine."""
@@ -48,10 +48,10 @@ class Ages:
 
     def __init__(self, pause_seconds_max: float, now: float) -> None:
         self._clock = ObserverClock(pause_seconds_max, now)
-        self._first: dict[int, tuple[Progress, float]] = {}
+        self._first: dict[int, tuple[RankProgress, float]] = {}
         """Last record of each rank, with this process's lag before it was first seen."""
 
-    def look(self, ranks: Mapping[int, Progress], now: float) -> dict[int, list[float]]:
+    def look(self, ranks: Mapping[int, RankProgress], now: float) -> dict[int, list[float]]:
         """Values for `Watch.note`. `now`: monotonic seconds."""
         before = self._clock.lag_seconds
         self._clock.tick(now)

@@ -31,7 +31,7 @@ from tenuto.workers.launch.links import Links, dial, greet
 from tenuto.workers.launch.memory_protection import become_private
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 from tenuto.workers.launch.progress import ProgressFile
-from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
+from tenuto.workers.launch.ranks import ForkedRank, Rank, rank_environment, start_rank
 from tenuto.workers.launch.token import TOKEN_VARIABLE, take_token
 
 FOLLOW_SECONDS = 1.0
@@ -67,7 +67,7 @@ class Supervisor:
         self._done = asyncio.Event()
 
     def run(self) -> int:
-        """Returns the exit code. Raises Child in a forked rank, OSError if the gang cannot be started."""
+        """Returns the exit code. Raises ForkedRank in a forked rank, OSError if the gang cannot be started."""
         part = self._part
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ignore)  # the ranks' business
@@ -290,7 +290,7 @@ def main(work: Callable[[], NoReturn] | None = None) -> NoReturn:
     supervisor = Supervisor(part, environment, warm=work is not None)
     try:
         code = supervisor.run()
-    except Child:
+    except ForkedRank:
         code = None
     except (OSError, ValueError) as error:
         sentence = f"the ranks on agent {part.agent_id} could not be started: {error}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tenuto.kernel.decision import step
-from tenuto.kernel.folding import Draft
+from tenuto.kernel.folding import DraftEnvelope
 from tenuto.kernel.replay import fold
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
@@ -27,7 +27,7 @@ from tenuto.services.launcher.state.nodes import ProvisionedPool
 LEASE_US = 30_000_000
 
 
-class Host(Protocol):
+class SimulationHost(Protocol):
     """Runs the work, and knows the time."""
 
     @property
@@ -44,7 +44,14 @@ class Host(Protocol):
 
 class Fleet:
     def __init__(
-        self, host: Host, pool: str, provider: SimulatedProvider, poll_us: int, *, latency_us: int = 0, keep_log: bool = False
+        self,
+        host: SimulationHost,
+        pool: str,
+        provider: SimulatedProvider,
+        poll_us: int,
+        *,
+        latency_us: int = 0,
+        keep_log: bool = False,
     ) -> None:
         """`latency_us`: longest time until the provider's answer is acted upon. `keep_log`: every event as it would be recorded,
         so that the launcher can be killed."""
@@ -100,7 +107,7 @@ class Fleet:
         if self.log is None:
             decided = list(self.core.decide(self.state, cause))
             for data in decided:
-                self.state = FOLDS.apply(self.state, data, Draft(self.host.now_us))
+                self.state = FOLDS.apply(self.state, data, DraftEnvelope(self.host.now_us))
         else:
             self.state, events = step(self.core, self.state, cause, seen_position=self._read, time_us=self.host.now_us)
             for event in events:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.provisioning import NodeType
-from tenuto.services.launcher.simulation.fleet import Host
+from tenuto.services.launcher.simulation.fleet import SimulationHost
 from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
 
 
@@ -14,8 +14,8 @@ class Threshold:
     """One more node of the first type at each look while anything waits; a node without work for idle_us ends."""
 
     def __init__(
-        self, host: Host, pool: str, provider: SimulatedProvider, poll_us: int, node_type: NodeType, nodes_max: int, idle_us: int,
-        waiting: Callable[[], bool], busy: Callable[[str], bool],
+        self, host: SimulationHost, pool: str, provider: SimulatedProvider, poll_us: int, node_type: NodeType, nodes_max: int,
+        idle_us: int, waiting: Callable[[], bool], busy: Callable[[str], bool],
     ) -> None:  # fmt: skip
         """`waiting`: true if anything waits. `busy`: true if anything runs on the agent."""
         self._host, self._pool, self._provider, self._poll_us = host, pool, provider, poll_us

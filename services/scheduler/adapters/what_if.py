@@ -18,7 +18,7 @@ from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.agent import AgentEvent
 from tenuto.schemas.events.request import ClusterRequest, RequestEvent
 from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
-from tenuto.services.scheduler.adapters.question_process import Child, ChildEnded, ChildLate, serve
+from tenuto.services.scheduler.adapters.question_process import ChildEnded, ChildLate, QuestionProcess, serve
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.simulation.what_if import NotPossible, what_if
 
@@ -58,7 +58,7 @@ class WhatIfs:
         self._settings = settings
 
     async def answer(self, question: bytes) -> bytes:
-        child = Child(MODULE, self._settings)
+        child = QuestionProcess(MODULE, self._settings)
         try:
             return await child.ask(question, ANSWER_SECONDS_MAX)
         except ChildLate:

@@ -27,7 +27,7 @@ Owner = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Group:
+class _UserGroup:
     """One user's experiments in one workspace."""
 
     members: Members
@@ -53,10 +53,10 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Remembered:
+class RememberedTargets:
     """Last results for one pool."""
 
-    groups: dict[Owner, _Group] = field(default_factory=dict)
+    groups: dict[Owner, _UserGroup] = field(default_factory=dict)
     remainder: Remainder = field(default_factory=Remainder)
     below: set[int] = field(default_factory=set)
     """Experiments that hold less than their shares."""
@@ -69,15 +69,15 @@ class Remembered:
         return self.remainder.targets
 
 
-def divided(state: State, pool: Pool, now_us: int) -> Remembered:
+def divided(state: State, pool: Pool, now_us: int) -> RememberedTargets:
     """The pool's slots, divided among its experiments. Good until the next call for this pool."""
-    known = pool.memo.get(Remembered)
+    known = pool.memo.get(RememberedTargets)
     if known is None or len(known.targets) > REMEMBERED_MAX:
-        known = pool.memo.keep(Remembered())
+        known = pool.memo.keep(RememberedTargets())
     return divided_with(state, pool, now_us, known)
 
 
-def divided_with(state: State, pool: Pool, now_us: int, known: Remembered) -> Remembered:
+def divided_with(state: State, pool: Pool, now_us: int, known: RememberedTargets) -> RememberedTargets:
     """The same, with a given memory, which it changes; an empty one changes no result."""
     touched: set[int] = set()
     """Experiments whose target, or slots held, may be other ones than before."""
@@ -96,7 +96,7 @@ def divided_with(state: State, pool: Pool, now_us: int, known: Remembered) -> Re
     return known
 
 
-def _compare(known: Remembered, pool: Pool, touched: set[int]) -> None:
+def _compare(known: RememberedTargets, pool: Pool, touched: set[int]) -> None:
     targets, held = known.targets, pool.held
     for key in sorted(touched):
         over = held.get(key, 0) - targets.get(key, 0)
@@ -107,15 +107,15 @@ def _compare(known: Remembered, pool: Pool, touched: set[int]) -> None:
                 side.discard(key)
 
 
-def _divide_group(group: _Group, share: float) -> None:
+def _divide_group(group: _UserGroup, share: float) -> None:
     group.share = share
     divide(share, group.leaves)
     group.targets, group.given, group.losers = rounded(group.leaves)
 
 
-def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int]) -> dict[Owner, _Group]:
+def _groups(state: State, pool: Pool, old: dict[Owner, _UserGroup], touched: set[int]) -> dict[Owner, _UserGroup]:
     """The owners of experiments that are queued or hold slots, sorted. `touched`: gets those of the groups that changed."""
-    found: dict[Owner, _Group] = {}
+    found: dict[Owner, _UserGroup] = {}
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
         quota = _quota(state, owner)
@@ -138,7 +138,7 @@ def _quota(state: State, owner: Owner) -> int | None:
     return min([share.max_slots for share in shares if share is not None and share.max_slots is not None], default=None)
 
 
-def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
+def _as_before(group: _UserGroup, pool: Pool, quota: int | None) -> bool:
     """True if the leaves would be the same now: the capacity only counts where a gang is larger, the agents only where a gang
     may not go to all of them."""
     if quota != group.quota or (group.agents is not None and group.agents is not pool.agents):
@@ -146,7 +146,7 @@ def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
     return group.capacity == pool.capacity or group.largest <= min(group.capacity, pool.capacity)
 
 
-def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota: int | None) -> _Group:
+def _group(state: State, pool: Pool, members: Members, old: _UserGroup | None, quota: int | None) -> _UserGroup:
     known = old.known if old is not None and _as_before(old, pool, quota) else {}
     made: dict[int, tuple[Experiment, int, ShareNode]] = {}
     for key in sorted(members):
@@ -170,7 +170,7 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota
         old.agents, old.quota = agents, quota
         return old
     demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
-    return _Group(members, pool.capacity, largest, agents, quota, leaves, demand, least, made)
+    return _UserGroup(members, pool.capacity, largest, agents, quota, leaves, demand, least, made)
 
 
 def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], ShareNode]) -> list[ShareNode]:

@@ -20,11 +20,11 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.evolve import FOLDS, apply
 from tenuto.services.scheduler.policies.shares import ShareNode, divide
-from tenuto.services.scheduler.simulation.outcome import Costs, Outcome, SimulatedTrial
-from tenuto.services.scheduler.simulation.script import Script, TrialScript
+from tenuto.services.scheduler.simulation.outcome import Costs, SimulatedTrial, SimulationOutcome
+from tenuto.services.scheduler.simulation.script import SimulationScript, TrialScript
 from tenuto.services.scheduler.state import State
 
-__all__ = ["Cluster", "Costs", "Outcome", "utilisation_bound"]
+__all__ = ["Costs", "SimulatedCluster", "SimulationOutcome", "utilisation_bound"]
 
 NO_ID = UUID(int=0)
 SIMULATED = Reason(rule="simulated")
@@ -32,10 +32,10 @@ EVENTS_PER_TRIAL_MAX = 20_000
 """Five months of a checkpoint every ten minutes; a script that never ends is stopped there, while its history fits in memory."""
 
 
-class Cluster:
+class SimulatedCluster:
     def __init__(
         self,
-        script: Script,
+        script: SimulationScript,
         policy: str | None,
         costs: Costs,
         *,
@@ -51,7 +51,7 @@ class Cluster:
         self.core = SchedulerCore()
         self.state: State = self.core.initial()
         self.random = random.Random(seed)
-        self.outcome = Outcome(policy or "recorded")
+        self.outcome = SimulationOutcome(policy or "recorded")
         self.trials: dict[str, SimulatedTrial] = {}
         self.experiments: dict[int, ExperimentSubmitted] = {}
         self.open_trials: dict[int, int] = {}
@@ -82,7 +82,7 @@ class Cluster:
         self._number += 1
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._number, action))
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Runs until every trial has ended, or nothing more can happen."""
         left = len(self.script.trials)
         events_max = EVENTS_PER_TRIAL_MAX * left
@@ -310,7 +310,7 @@ class Cluster:
             self._exit(item, trial, "lost")
 
 
-def utilisation_bound(cluster: Cluster) -> float:
+def utilisation_bound(cluster: SimulatedCluster) -> float:
     """The most that any schedule could use of what is offered until the last trial ends, were all known in advance and starting
     free. No schedule ends before the work that arrives from some time on could be done by all slots from then on, nor before
     any one trial could end."""

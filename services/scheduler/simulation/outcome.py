@@ -42,7 +42,7 @@ class SimulatedTrial:
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """Outcome of a simulation. Times in microseconds, use in slot-microseconds."""
 
     policy: str

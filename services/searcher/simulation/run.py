@@ -62,7 +62,7 @@ class Surroundings:
 
 
 @dataclass
-class Outcome:
+class SearchOutcome:
     """Outcome of a simulated search. `path` has a point for each time the best loss fell."""
 
     path: list[tuple[float, float, float]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Simulation:
         self.trials: dict[str, _Trial] = {}
         self.free = around.workers
         self.count = 0
-        self.outcome = Outcome()
+        self.outcome = SearchOutcome()
         self.submission = ExperimentSubmitted(
             experiment_id=1, config=config, seed=seed, context_hash="", context_size_bytes=0, user="simulation"
         )
@@ -118,7 +118,7 @@ class Simulation:
         self.unheard: deque[EventData] = deque()
         self.hearing = False
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchOutcome:
         self.put(self.submission)
         while self.heap and self.count < EVENTS_MAX:
             self.outcome.time, _, action = heapq.heappop(self.heap)
@@ -281,7 +281,7 @@ class Simulation:
 
 def simulate(
     config: ExperimentConfig, curves: Curves, around: Surroundings | None = None, seed: int = 0, own: Own | None = None
-) -> Outcome:
+) -> SearchOutcome:
     """One search to its end. `seed` is the experiment's; what happens around it has a seed of its own. `own`: who decides where
     the searcher is `custom`. Raises SearchStuck."""
     return Simulation(config, curves, around or Surroundings(), seed, own).run()

@@ -16,7 +16,7 @@ from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
 from tenuto.schemas.sentences.search import PLUGIN
-from tenuto.services.searcher.state.custom_operations import Asked
+from tenuto.services.searcher.state.custom_operations import WaitingOperation
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
@@ -173,9 +173,9 @@ class Experiment:
     best_score: float | None = None
     canceling: bool = False
     last_error: str = ""
-    creations: tuple[Asked, ...] = ()
+    creations: tuple[WaitingOperation, ...] = ()
     """custom: new trials that wait for a free place, in the order in which they were asked for."""
-    extensions: tuple[tuple[int, Asked], ...] = ()
+    extensions: tuple[tuple[int, WaitingOperation], ...] = ()
     """custom: by trial number, trials that are to go on and wait for a free place."""
     ending: str | None = None
     """Set when the search is ended from outside the method's rules; the error, or nothing where it is complete. custom: by the

@@ -24,7 +24,7 @@ from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, ClientError
 from tenuto.client.target import Target
 from tenuto.kernel.private_files import write_private
-from tenuto.kernel.reactions import Failure, Progress, Reaction, Retries
+from tenuto.kernel.reactions import Failure, Reaction, ReceiverProgress, Retries
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 
@@ -50,7 +50,7 @@ class HandledEvent(NamedTuple):
     event_id: str
 
 
-class Position(Protocol):
+class PositionStore(Protocol):
     """Store of a reader's position. Kept in the database that a handler writes to, in the same transaction, effects happen
     once."""
 
@@ -82,7 +82,7 @@ class FilePosition:
 
 class Reader:
     def __init__(
-        self, position: Position, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
+        self, position: PositionStore, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
     ) -> None:
         """Reader that begins behind position `after` if none is stored yet; 0: with the first event of the log. `target`: the
         cluster's REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and
@@ -140,7 +140,7 @@ class Reader:
     async def _handle_all(self, window: Window) -> None:
         more = window.waking()
         retries = Retries(PAUSE_SECONDS, PAUSE_SECONDS_MAX)
-        reaction = Reaction(retries, lambda: time.time_ns() // 1000, progress=Progress(window.end))
+        reaction = Reaction(retries, lambda: time.time_ns() // 1000, progress=ReceiverProgress(window.end))
         while True:
             position = reaction.progress.position
             more.clear()
@@ -154,7 +154,7 @@ class Reader:
             for told in found.events:
                 wanted = [handler for types, handler in self._handlers if not types or told["type"] in types]
                 for handler in wanted:
-                    await reaction.settle(_Delivery(handler, told), told["position"])
+                    await reaction.settle(_EventDelivery(handler, told), told["position"])
                 unsaved = told
                 if wanted:
                     await self._save(told)
@@ -170,7 +170,7 @@ class Reader:
         await self._position.save(HandledEvent(told["position"], told["id"]))
 
 
-class _Delivery:
+class _EventDelivery:
     """Delivery of one event to a handler."""
 
     def __init__(self, handler: Handler, told: Told) -> None:
@@ -185,10 +185,10 @@ class _Delivery:
     def failure(self, error: Exception) -> Failure:
         return Failure(f"{type(error).__name__}: {error}", "outage" if _is_outage(error) else "attempt")
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         raise AssertionError("the attempts have no limit")
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         seconds = max(0.0, (progress.next_us or 0) / 1e6 - time.time())
         logger.warning(
             "%s failed at event %d (%s); it gets the event again in %.2g s",
@@ -229,4 +229,4 @@ async def _check(client: AsyncClient, place: HandledEvent) -> None:
         await asyncio.sleep(AWAY_SECONDS)
 
 
-__all__ = ["ClientError", "Event", "FilePosition", "HandledEvent", "Position", "Reader"]
+__all__ = ["ClientError", "Event", "FilePosition", "HandledEvent", "PositionStore", "Reader"]

@@ -27,7 +27,7 @@ from tenuto.embedded.cluster import (
     rest_port,
     terminate,
 )
-from tenuto.embedded.files import ClusterState, Lock, ProcessState, read_state
+from tenuto.embedded.files import Lock, ProcessState, RunningCluster, read_state
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
@@ -77,7 +77,7 @@ class Supervisor:
         self._users = BusUsers(self._layout.bus_users)
         self._listen = listening(self._layout, options.listen)
         self._nats = NatsServer(self._layout.nats, users=self._users, listen=self._listen)
-        self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
+        self._state = RunningCluster(os.getpid(), "", str(self._layout.token), clock.now_us())
         self._starter = Starter(self._layout, clock, report, preload=bool(Settings.from_environment().preload))
         self._children: dict[str, Child] = {}
         self._tasks: list[asyncio.Task[None]] = []

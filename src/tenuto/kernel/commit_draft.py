@@ -47,7 +47,7 @@ class Waiting:
             self.answer.set_exception(error)
 
 
-class Draft(Generic[S]):
+class CommitDraft(Generic[S]):
     """Decisions that are not committed yet. If the commit fails, the draft is dropped without a trace."""
 
     def __init__(self, core: Core[S], state: S, position: int) -> None:

@@ -19,7 +19,7 @@ from tenuto.kernel.eventlog import (
     SNAPSHOTS_KEPT,
     Append,
     Appended,
-    Checkpoint,
+    ConsumerCheckpoint,
     DuplicateEvent,
     EventPage,
     Fenced,
@@ -130,7 +130,7 @@ class PostgresEventLog:
                 event.recorded(position, version)
                 for position, (event, version) in enumerate(zip(events, row["versions"], strict=True), row["first_position"])
             )
-        moved = Checkpoint(known.consumer, batch.next_position, known.commits + 1) if known else None
+        moved = ConsumerCheckpoint(known.consumer, batch.next_position, known.commits + 1) if known else None
         return Appended(recorded, moved)
 
     async def read(
@@ -184,10 +184,10 @@ class PostgresEventLog:
         async with translated(self.pool):
             return await self.pool.fetchval("SELECT version FROM streams WHERE stream = $1", stream) or 0
 
-    async def checkpoint(self, consumer: str) -> Checkpoint:
+    async def checkpoint(self, consumer: str) -> ConsumerCheckpoint:
         async with translated(self.pool):
             row = await self.pool.fetchrow("SELECT position, commits FROM checkpoints WHERE consumer = $1", consumer)
-        return Checkpoint(consumer) if row is None else Checkpoint(consumer, row["position"], row["commits"])
+        return ConsumerCheckpoint(consumer) if row is None else ConsumerCheckpoint(consumer, row["position"], row["commits"])
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         async with translated(self.pool), self.pool.acquire() as connection, connection.transaction():

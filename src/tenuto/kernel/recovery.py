@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tenuto.kernel.codec import SnapshotRefused
 from tenuto.kernel.core import Core
-from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, Checkpoint, EventLog, Fenced, LogUnavailable
+from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, ConsumerCheckpoint, EventLog, Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.replay import FoldOrder
 from tenuto.schemas.envelope import Event
@@ -27,7 +27,7 @@ mean that it is alive and at work."""
 @dataclass(frozen=True)
 class Recovered(Generic[S]):
     state: S
-    checkpoint: Checkpoint
+    checkpoint: ConsumerCheckpoint
     own_position: int
     snapshot_position: int
     already: dict[UUID, Event]
@@ -86,7 +86,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
     return Recovered(state, checkpoint, own_position, snapshot_position, already)
 
 
-async def _claim(consumer: str, log: EventLog) -> Checkpoint:
+async def _claim(consumer: str, log: EventLog) -> ConsumerCheckpoint:
     """Raises the checkpoint's count, so that an older instance that still runs can commit nothing more, not even an append
     that is already on its way."""
     for _ in range(CLAIM_ATTEMPTS_MAX):

@@ -21,7 +21,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_SETTINGS
 from tenuto.kernel.loop import FeedBroken
 from tenuto.kernel.monitoring.process import monitored
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 
@@ -35,7 +35,7 @@ CONNECT_MESSAGE_SECONDS = 5.0
 
 
 class App(Protocol):
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         """State of the service for monitoring."""
         ...
 

@@ -13,7 +13,7 @@ from tenuto.services.gateway.experiments.door import Door, ExperimentsDoor
 from tenuto.services.gateway.experiments.handling.past import At, check_past
 from tenuto.services.gateway.experiments.handling.paths import ExperimentId
 from tenuto.services.gateway.experiments.policies import search_decisions
-from tenuto.services.gateway.experiments.policies.rung_table import Rung, rung_table
+from tenuto.services.gateway.experiments.policies.rung_table import RungStandings, rung_table
 from tenuto.services.gateway.experiments.policies.search_decisions import Decision
 from tenuto.services.gateway.experiments.policies.trial_lineage import Copy
 from tenuto.services.gateway.experiments.policies.trial_lineage import lineage as lineage_of
@@ -84,7 +84,7 @@ def _rungs(decisions: Sequence[Decision]) -> RungsView:
     return RungsView(rungs=tuple(map(_rung, rung_table(decisions))))
 
 
-def _rung(rung: Rung) -> RungView:
+def _rung(rung: RungStandings) -> RungView:
     return from_object(RungView, rung, trials=tuple(from_object(RungTrialView, standing) for standing in rung.standings.values()))
 
 

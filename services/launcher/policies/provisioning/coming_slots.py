@@ -78,7 +78,7 @@ def slots_of(demand: CapacityDemand) -> int:
     return max(1, demand.slots)
 
 
-class Asked(NamedTuple):
+class GangRequirements(NamedTuple):
     """Requirements of a gang on rooms."""
 
     device: str
@@ -143,11 +143,11 @@ class _Alike:
         return min([(self.by_free[level][0][0], level) for level in levels if self.by_free[level]], default=None)
 
 
-class Rooms:
+class FreeRooms:
     def __init__(self, rooms: Iterable[Room]) -> None:
         self._alike: dict[tuple[Offer, str], _Alike] = {}
-        self._serving: dict[Asked, list[_Alike]] = {}
-        self._racks: dict[Asked, list[str]] = {}
+        self._serving: dict[GangRequirements, list[_Alike]] = {}
+        self._racks: dict[GangRequirements, list[str]] = {}
         for room in rooms:
             self.add(room)
 
@@ -160,7 +160,7 @@ class Rooms:
             self._racks.clear()
         alike.put(room)
 
-    def _that_serve(self, asked: Asked) -> list[_Alike]:
+    def _that_serve(self, asked: GangRequirements) -> list[_Alike]:
         if asked not in self._serving:
             self._serving[asked] = [
                 alike
@@ -169,22 +169,22 @@ class Rooms:
             ]
         return self._serving[asked]
 
-    def racks(self, asked: Asked) -> list[str]:
+    def racks(self, asked: GangRequirements) -> list[str]:
         if asked not in self._racks:
             self._racks[asked] = sorted({alike.offer.rack for alike in self._that_serve(asked) if alike.offer.rack})
         return self._racks[asked]
 
-    def free(self, asked: Asked, rack: str = "") -> int:
+    def free(self, asked: GangRequirements, rack: str = "") -> int:
         """Free slots of all rooms that serve, in that rack if one is named."""
         return sum([alike.free for alike in self._that_serve(asked) if not rack or alike.offer.rack == rack])
 
-    def hold(self, asked: Asked, slots: int, count: int) -> int:
+    def hold(self, asked: GangRequirements, slots: int, count: int) -> int:
         """Fills the first room that holds a gang of so many slots with as many of them as it holds, at most `count`; returns
         their number."""
         found = self._first(self._that_serve(asked), slots)
         return 0 if found is None else self._fill(*found, slots, count)
 
-    def gather(self, asked: Asked, slots: int, count: int, *, in_rack: bool) -> int:
+    def gather(self, asked: GangRequirements, slots: int, count: int, *, in_rack: bool) -> int:
         """The same for gangs on several nodes: goes through the rooms in their order until one holds a gang, or those before it
         do together, in one rack if they must."""
         serving = self._that_serve(asked)
@@ -236,7 +236,7 @@ class Rooms:
         alike.put(room)
         return gangs
 
-    def spread(self, asked: Asked, slots: int, rack: str = "") -> None:
+    def spread(self, asked: GangRequirements, slots: int, rack: str = "") -> None:
         """Takes so many slots, which must be free, from rooms in their order."""
         serving = [alike for alike in self._that_serve(asked) if not rack or alike.offer.rack == rack]
         while slots > 0:

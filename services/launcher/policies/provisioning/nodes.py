@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tenuto.kernel.folding import Draft
+from tenuto.kernel.folding import DraftEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeStarted
@@ -145,7 +145,7 @@ class Course:
         self.decided: list[EventData] = []
 
     def add(self, data: EventData) -> None:
-        self.state = FOLDS.apply(self.state, data, Draft(self.now_us))
+        self.state = FOLDS.apply(self.state, data, DraftEnvelope(self.now_us))
         self.decided.append(data)
 
     def release(self, node: Node, reason: Reason, *, drain: bool = True, retry_at_us: int | None = None) -> None:

@@ -16,10 +16,10 @@ from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.node_questions import DemandStanding, Hindrance
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.policies.provisioning.coming_slots import (
-    Asked,
+    FreeRooms,
+    GangRequirements,
     Offer,
     Room,
-    Rooms,
     nodes_for,
     of_type,
     rooms_of,
@@ -30,7 +30,7 @@ from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 
 
-class Request(NamedTuple):
+class NodeRequest(NamedTuple):
     """Nodes that are asked for together."""
 
     node_type: NodeType
@@ -71,7 +71,7 @@ class Packing:
     rooms: list[Room]
     numbers: int
     """Number of the last node that was requested before it."""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[NodeRequest] = field(default_factory=list)
     blocked: Blocked | None = None
     full: dict[str, CapacityDemand] = field(default_factory=dict)
     """Workspace -> the first of its gangs that its limit leaves no room for at present."""
@@ -95,7 +95,7 @@ class _Pass:
     def __init__(self, state: State, pool: ProvisionedPool, now_us: int) -> None:
         self._pool, self._now_us = pool, now_us
         coming, idle = rooms_of(state, pool, now_us)
-        self._coming, self._idle = Rooms(coming), Rooms(idle)
+        self._coming, self._idle = FreeRooms(coming), FreeRooms(idle)
         self._packing = Packing([*coming, *idle], pool.numbers)
         self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
         types = pool.provisioning.node_types if pool.provisioning.starts_nodes else ()
@@ -133,8 +133,8 @@ class _Pass:
                 return 1
         return self._ask_in_racks(demand)
 
-    def _asked(self, wanted: CapacityDemand) -> Asked:
-        return Asked(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
+    def _asked(self, wanted: CapacityDemand) -> GangRequirements:
+        return GangRequirements(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
 
     def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
         """Free slots of idle nodes that count for a gang in one rack. If they alone would do and the scheduler does not use them,
@@ -216,7 +216,7 @@ class _Pass:
             self._take(wanted, there, rack)
         self._limits.take(count, node_type.cost_per_hour)
         self._costs.take(wanted.workspace, count * node_type.cost_per_hour)
-        self._packing.requests.append(Request(node_type, offer, count, wanted, there, passed))
+        self._packing.requests.append(NodeRequest(node_type, offer, count, wanted, there, passed))
         left = slots - there
         for _ in range(count):
             taken = min(left, offer.slots)

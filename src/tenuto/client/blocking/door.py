@@ -15,7 +15,7 @@ from tenuto.client.blocking.transport import Response, Transport
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
 from tenuto.client.messages import AnswerPage, Messages, Request, with_json
 from tenuto.client.target import Target
-from tenuto.client.waiting import Deadline, Notice, Outage, Tries
+from tenuto.client.waiting import ClusterOutage, Deadline, Notice, Tries
 
 PAGE_EVENTS = 5_000
 
@@ -96,7 +96,7 @@ class RestClient:
     def wait_get(self, path: str) -> Any:
         """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
         answered. `path`: below /api/v1. Raises ClientError, and Refused if the cluster says no."""
-        outage = Outage(self._notice)
+        outage = ClusterOutage(self._notice)
         while True:
             try:
                 page = self._once(Request("GET", path))
@@ -145,7 +145,7 @@ class RestClient:
         again from the last position. `experiment`: only those of the experiment with this id; None: all. `timeout_seconds`:
         longest time; None: no limit. Raises TimedOut after it, Refused, and any error that lasts for ten minutes."""
         # Deep, because a generator inside this one would not be closed with it.
-        outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
+        outage, deadline = ClusterOutage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))
             parser = Messages()

@@ -19,7 +19,7 @@ from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import FIXED, PER_RUN
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, Job
+from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, ForkOrder
 from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
 
 ZYGOTE_COMMAND = ("python3", "-P", "-m", "tenuto.workers.harness.zygote")
@@ -76,9 +76,9 @@ def own_binds(work: Work, own: Sequence[Bind]) -> list[Bind]:
     return [replace(bind, target=PLACE) if bind.target == temporary(work.allocation_id) else bind for bind in own]
 
 
-def forked_job(facts: Facts, work: Work, image: Image, files: RunFiles) -> Job:
+def forked_job(facts: Facts, work: Work, image: Image, files: RunFiles) -> ForkOrder:
     environment = environment_of(facts, work, image, files, PLACE)
-    made = Job(
+    made = ForkOrder(
         environment={name: value for name, value in environment.items() if name in PER_RUN},
         unset=[name for name in ADDED if name not in environment],
         cwd=str(work.context),

@@ -25,7 +25,7 @@ SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
 
 
 @dataclass(frozen=True)
-class Host:
+class WorkerHost:
     """Facts that all worker processes of one agent share."""
 
     node: AgentNode
@@ -48,7 +48,7 @@ class Host:
         return RunFiles(self.node.directory / "runs" / allocation_id, self.account.uid if self.account else None)
 
 
-def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
+def common_environment(host: WorkerHost, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Environment of all workers on these slots."""
     base = dict(host.base)
     if host.account is not None and host.account.is_other:
@@ -59,7 +59,7 @@ def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
     return kept_variables(host.account.name if host.account else None) | base | device_variables(slots)
 
 
-def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str]:
+def worker_environment(host: WorkerHost, work: Work, temporary: Path) -> dict[str, str]:
     """Environment of a run's worker. `temporary`: the allocation's own temporary directory."""
     assignment, node, files = work.assignment, host.node, host.files(work.allocation_id)
     held = set(slots_on(assignment, node.agent_id))

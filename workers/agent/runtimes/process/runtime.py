@@ -22,7 +22,7 @@ from tenuto.workers.agent.runtimes.process.cgroups import Cgroups, ProcessLimits
 from tenuto.workers.agent.runtimes.process.environment import (
     SUPERVISOR_COMMAND,
     WORKER_COMMAND,
-    Host,
+    WorkerHost,
     common_environment,
     worker_environment,
 )
@@ -69,7 +69,7 @@ class ProcessRuntime(RunDirectories):
         not open where the limits cannot hold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
-        self.host = Host(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
+        self.host = WorkerHost(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
         self._kept_back = left_out(base, inherits)
         """Names of the agent's variables that workers do not get."""
         self.warm = WarmPool(node.directory, warm_environments_max, account)
