@@ -13,7 +13,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.http_serving import bind, is_loopback, serve
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.monitoring import catalogue
@@ -184,7 +184,7 @@ async def build(
     bus: Client | None,
     clock: Clock,
     *,
-    feed: Callable[[], Feed] | None = None,
+    feed: Callable[[], EventFeed] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> GatewayService:
     """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. `without`: names of subjects that are
@@ -213,5 +213,5 @@ def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
         tail.rights_changed()
 
 
-def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:
+def _over(log: EventLog, bus: Client) -> Callable[[], EventFeed]:
     return lambda: StreamFeed(log, bus)

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.settings import Settings
@@ -45,7 +45,7 @@ class Searcher:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Searcher:
     """Builds the searcher. For tests: `feed` replaces the bus as the source of events, `checks` asserts the invariants after each
     commit."""

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.monitoring.sampling import MonitoredState
@@ -28,7 +28,7 @@ from tenuto.services.tracker.core import TrackerCore
 from tenuto.services.tracker.effects import DeletionEvents, delete_checkpoint
 from tenuto.services.tracker.effects.deleting import delete_experiment
 from tenuto.services.tracker.effects.sweeping import Sweeper
-from tenuto.services.tracker.handlers import Receiver
+from tenuto.services.tracker.handlers import ReportReceiver
 from tenuto.services.tracker.state import State
 
 POOL_CONNECTIONS_MAX = 4
@@ -61,13 +61,13 @@ class Tracker:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Tracker:
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     stores = stores_of(settings.shared_directory, settings.stores_file)
-    receiver = Receiver(loop, log, pool, clock, await load_report_tokens(pool))
+    receiver = ReportReceiver(loop, log, pool, clock, await load_report_tokens(pool))
     lanes: dict[Lane, Ingress] = {
         "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),

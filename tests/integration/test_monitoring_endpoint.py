@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tenuto.kernel.monitoring import catalogue, endpoint
-from tenuto.kernel.monitoring.endpoint import CONNECTIONS_PER_ADDRESS_MAX, Endpoint
+from tenuto.kernel.monitoring.endpoint import CONNECTIONS_PER_ADDRESS_MAX, MonitoringEndpoint
 from tenuto.kernel.monitoring.sampling import OTHERS, POOLS_SHOWN_MAX, MonitoredState, Sample, Sampler, by_pool, shown_pools
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
@@ -22,7 +22,7 @@ from tests.support.waiting import SECONDS_MAX
 class World:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.endpoint = Endpoint(self.registry)
+        self.endpoint = MonitoringEndpoint(self.registry)
         self.reason = ""
 
     @contextlib.asynccontextmanager

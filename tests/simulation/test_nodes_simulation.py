@@ -12,7 +12,7 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.node import NodeEnded, NodeRequested
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.simulation.fleet import LEASE_US, Fleet
-from tenuto.services.launcher.simulation.provider import Faults, Machine
+from tenuto.services.launcher.simulation.provider import Faults, SimulatedMachine
 from tenuto.services.launcher.simulation.threshold import least_paid_us
 from tenuto.services.scheduler.simulation import traces
 from tenuto.services.scheduler.simulation.cluster import Costs
@@ -58,7 +58,7 @@ class Watch:
             self.worst_us = max(self.worst_us, now_us - since_us - failures * POLL_US)
         self.run.at(now_us + WATCH_US, self.look)
 
-    def needed(self, machine: Machine) -> bool:
+    def needed(self, machine: SimulatedMachine) -> bool:
         """It works, is on its way, has not been idle for long, or something waits."""
         pool = self.fleet.pool
         node = pool.nodes.get(machine.node_id) if pool is not None else None

@@ -20,7 +20,7 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import warm_container
-from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.description import ContainerLimits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
@@ -53,7 +53,7 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
             url=os.environ[DOCKER_URL],
             slots=SLOTS,
             allowed=read_allowed(",".join(docker_daemon.mounts())),
-            limits=Limits(),
+            limits=ContainerLimits(),
             network="none",
             gang_network=gang_network,
             account=find_account("nobody"),

@@ -15,7 +15,7 @@ from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.outcome import End
 from tenuto.workers.agent.runs import RunRecord
-from tenuto.workers.agent.starting import Starter
+from tenuto.workers.agent.starting import RunStarter
 from tests.support.control_plane import AGENT, make_assignment
 from tests.support.waiting import SECONDS_MAX
 
@@ -40,11 +40,11 @@ class SlowRuntime:
         return "handle"
 
 
-def starter(runtime: SlowRuntime, directory: Path) -> Starter:
+def starter(runtime: SlowRuntime, directory: Path) -> RunStarter:
     async def unpack(*_: object) -> Path:
         return directory
 
-    return Starter(AgentNode(AGENT, directory), cast(Any, runtime), cast(Any, SimpleNamespace(unpack=unpack)), cast(Any, None))
+    return RunStarter(AgentNode(AGENT, directory), cast(Any, runtime), cast(Any, SimpleNamespace(unpack=unpack)), cast(Any, None))
 
 
 async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners.gcp import machines
 from tenuto.services.launcher.adapters.provisioners.gcp.checks import needs
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import Machine
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import ComputeInstance
 from tenuto.services.launcher.adapters.provisioners.gcp.refusals import ComputeEngineRefusal
 from tenuto.services.launcher.adapters.provisioners.gcp.settings import (
     NAMES,
@@ -44,7 +44,7 @@ def test_names_are_as_google_takes_them_and_no_two_nodes_share_one(cluster: str,
 
 def test_whose_an_instance_is_stands_in_its_description_and_nothing_else_is_believed() -> None:
     for text in ("", "null", "[]", "5", '{"tenuto": 5}', '{"tenuto": {"cluster": "c"}}', "x" * 3_000):
-        assert machines.whose(Machine("n", "z", "RUNNING", description=text)) is None
+        assert machines.whose(ComputeInstance("n", "z", "RUNNING", description=text)) is None
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 Tell = Callable[[LiveRun, str], Awaitable[None]]
 
 
-class Starter:
+class RunStarter:
     """Starts the runs of one agent; several may be started at once."""
 
     def __init__(self, node: AgentNode, runtime: Runtime, contexts: Contexts, tell: Tell) -> None:

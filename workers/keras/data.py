@@ -230,7 +230,7 @@ class LoaderBatches(Batches):
             values = dict(place.values)
             if self._shard is not None:
                 values["last_batch"] = None  # it is that of rank 0
-            self._data.resume(training_data.Place(**values))
+            self._data.resume(training_data.DataPosition(**values))
         self._iterator = self._data.begin(batches, self._shard)
 
     def next_batch(self) -> Any:

@@ -84,7 +84,7 @@ class KerasTrainer(Trainer):
         self._attributes = user_attributes.attributes_of(
             self.trial, self._callbacks, self.model, known, self._training.own_generators
         )
-        self._structure: user_attributes.Structure | None = None
+        self._structure: user_attributes.ModelStructure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
 
@@ -176,7 +176,7 @@ class KerasTrainer(Trainer):
                 building.build_variables(self.model, batch)
             self._backend.make_functions(self.model)
             self._backend.diversify(self.model)
-            self._structure = user_attributes.Structure(self.model)
+            self._structure = user_attributes.ModelStructure(self.model)
             self._attributes.widen()
             self._built = True
 

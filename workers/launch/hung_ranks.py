@@ -32,7 +32,7 @@ STRAGGLER_SECONDS_MIN = 0.005
 
 
 @dataclass(frozen=True)
-class Straggler:
+class SlowestRank:
     rank: int
     agent_id: str
     own_seconds: float
@@ -124,7 +124,7 @@ class Watch:
             f"{deadline:.0f} s (distributed.progress_seconds_max bounds it)"
         )
 
-    def stragglers(self) -> list[Straggler]:
+    def stragglers(self) -> list[SlowestRank]:
         """Ranks that were slow for a while; each is reported once."""
         if len(self._ranks) < self._part.world_size or self._part.world_size < 2:
             return []
@@ -140,7 +140,7 @@ class Watch:
                     f"{who(self._part, rank)} is a straggler: {own[rank] / usual:.1f} times as slow as the others "
                     f"({1000 * own[rank]:.0f} ms against {1000 * usual:.0f} ms a step)"
                 )
-                told.append(Straggler(rank, self._part.agent_of(rank), own[rank], usual, sentence))
+                told.append(SlowestRank(rank, self._part.agent_of(rank), own[rank], usual, sentence))
         return told
 
     def _warmed_up(self) -> bool:

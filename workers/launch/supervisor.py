@@ -49,7 +49,7 @@ LOOK_PAUSES = 4
 """Number of pauses after which a late check shows that this process was stopped: the ranks may have been, too."""
 
 
-class Supervisor:
+class RankSupervisor:
     def __init__(self, part: GangPart, environment: Mapping[str, str], *, warm: bool) -> None:
         self._part, self._environment, self._warm = part, environment, warm
         self._ranks: dict[int, Rank] = {}
@@ -287,7 +287,7 @@ def main(work: Callable[[], NoReturn] | None = None) -> NoReturn:
     part, environment = on_interface(GangPart.from_json(os.environ[GANG_VARIABLE])), dict(os.environ)
     with contextlib.suppress(KeyError):
         environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
-    supervisor = Supervisor(part, environment, warm=work is not None)
+    supervisor = RankSupervisor(part, environment, warm=work is not None)
     try:
         code = supervisor.run()
     except ForkedRank:

@@ -29,7 +29,7 @@ GROUPS = ".parameters of groups"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StateEntry:
     key: Key
     value: Any
     encode: Callable[[bool], Any]
@@ -76,18 +76,18 @@ def _collect(state: Any, found: set[Any], depth: int) -> None:
 
 def entries_of(
     node: GraphNode, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
-) -> Iterator[Entry]:
+) -> Iterator[StateEntry]:
     """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
     if node.what is What.ASKED:
-        yield Entry((name, False), node.value, lambda copy: values.encode(_said(node), copy), True)
+        yield StateEntry((name, False), node.value, lambda copy: values.encode(_said(node), copy), True)
     elif node.what is not What.OBJECT and not is_inlined(node):
-        yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
+        yield StateEntry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
     if node.what is What.ASKED and (layout := _layout(node.value)) is not None:
-        yield Entry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
+        yield StateEntry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
     for key, value in node.attributes:
         if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
             continue
-        yield Entry(((*name, f".{key}"), True), value, _set_to(encoders, value))
+        yield StateEntry(((*name, f".{key}"), True), value, _set_to(encoders, value))
 
 
 def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
@@ -135,7 +135,7 @@ def encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
     return made
 
 
-def mark_of(entry: Entry) -> str | None:
+def mark_of(entry: StateEntry) -> str | None:
     """Mark of an entry; None if it cannot be saved."""
     if not entry.key[1] and (mark := mark_of_plain(entry.value)) is not None:
         return mark

@@ -19,9 +19,9 @@ from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.nodes import (
     FORMER_MAX,
-    Backoff,
     Demand,
     Node,
+    NodeTypeBackoff,
     Offered,
     ProvisionedPool,
     ProvisioningGeneration,
@@ -156,7 +156,7 @@ def _backed_off(state: State, node: Node, until_us: int | None) -> State:
     before = pool.backoffs.get(node.node_type.name)
     if until_us is None or (before is not None and before.until_us >= until_us):
         return state
-    backoff = Backoff((before.failures if before else 0) + 1, until_us)
+    backoff = NodeTypeBackoff((before.failures if before else 0) + 1, until_us)
     return put_pool(state, replace(pool, backoffs=pool.backoffs.set(node.node_type.name, backoff)))
 
 

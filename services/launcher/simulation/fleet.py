@@ -20,7 +20,7 @@ from tenuto.services.launcher.commands import ExpireLease, LookAtNodes, RecordHe
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.evolve import FOLDS
 from tenuto.services.launcher.policies.provisioning.nodes import wanted_orders
-from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
+from tenuto.services.launcher.simulation.provider import SimulatedMachine, SimulatedProvider
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
@@ -183,30 +183,30 @@ class Fleet:
                 self.host.at(machine.lost_us, lambda machine=machine: self._taken(machine))  # type: ignore[misc]
         self._expected = len(self.provider.machines)
 
-    def _up(self, machine: Machine) -> None:
+    def _up(self, machine: SimulatedMachine) -> None:
         if machine.ended_us is not None or machine.broken or machine.node_id in self.state.agents:
             return
         self.command(RecordHeartbeat, self._beat(machine), True)
         machine.joined = machine.node_id in self.state.agents
 
-    def _gone(self, machine: Machine) -> None:
+    def _gone(self, machine: SimulatedMachine) -> None:
         self.command(RecordHeartbeat, self._beat(machine, gone=True), True)
         if machine.node_id in self.state.agents:  # The launcher takes no word of it any more, so its lease ends.
             self._expire(machine)
 
-    def _taken(self, machine: Machine) -> None:
+    def _taken(self, machine: SimulatedMachine) -> None:
         if machine.ended_us is None:
             self.provider.end(machine, self.host.now_us)
             if machine.joined:
                 self._expire(machine)
 
-    def _expire(self, machine: Machine) -> None:
+    def _expire(self, machine: SimulatedMachine) -> None:
         def expire() -> None:
             self.command(ExpireLease, machine.node_id, "no heartbeat for 30 s")
 
         self.host.at(self.host.now_us + LEASE_US, expire)
 
-    def _beat(self, machine: Machine, *, gone: bool = False) -> Heartbeat:
+    def _beat(self, machine: SimulatedMachine, *, gone: bool = False) -> Heartbeat:
         node_type = machine.node_type
         device = node_type.device or "cpu"
         slots = tuple(Slot(slot_id=at, kind="cpu" if device == "cpu" else "cuda", device=device) for at in range(node_type.slots))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.simulation.fleet import SimulationHost
-from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
+from tenuto.services.launcher.simulation.provider import SimulatedMachine, SimulatedProvider
 
 
 class Threshold:
@@ -41,7 +41,7 @@ class Threshold:
             self._host.at(machine.ready_us, lambda: self._up(machine))
         self._host.at(now_us + self._poll_us, self.round)
 
-    def _up(self, machine: Machine) -> None:
+    def _up(self, machine: SimulatedMachine) -> None:
         machine.joined = True
         slots = tuple(Slot(slot_id=at, kind="cpu", device="cpu") for at in range(self._node_type.slots))
         self._used_us[machine.node_id] = self._host.now_us

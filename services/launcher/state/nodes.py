@@ -80,7 +80,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Backoff:
+class NodeTypeBackoff:
     """Nodes of one type are not asked for until some time, because the last ones could not be had."""
 
     failures: int
@@ -124,7 +124,7 @@ class ProvisionedPool:
     demands: tuple[Demand, ...] = ()
     """Demands as the scheduler last reported them, in the queue's order."""
     demands_at_us: int = 0
-    backoffs: Map[str, Backoff] = field(default_factory=Map)
+    backoffs: Map[str, NodeTypeBackoff] = field(default_factory=Map)
     """Backoffs by node type."""
     offered: Map[str, Offered] = field(default_factory=Map)
     """Offers by node type, of types of which a node ever joined under these settings."""

@@ -51,7 +51,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Waits:
+class PauseAtRung:
     """The trial pauses at its rung, unless it goes on or is stopped in the same decision: its reason is made only if it
     stays."""
 
@@ -123,7 +123,7 @@ class Method(Protocol):
         """The next new trial, for a free place; None: none now. Raises Undrawable where there never will be one."""
         ...
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | PauseAtRung:
         """Decision on a trial that was just compared at its rung."""
         ...
 
@@ -209,7 +209,7 @@ class Rules(Generic[T]):
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         return Proposal(self.hyperparameters(experiment.seed, experiment.requested + 1))
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | PauseAtRung:
         return completed(experiment, trial)
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:

@@ -25,7 +25,7 @@ mean that it is alive and at work."""
 
 
 @dataclass(frozen=True)
-class Recovered(Generic[S]):
+class RecoveredCore(Generic[S]):
     state: S
     checkpoint: ConsumerCheckpoint
     own_position: int
@@ -35,7 +35,7 @@ class Recovered(Generic[S]):
     the first parts were committed. Deciding on it again yields all of them, these included."""
 
 
-async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
+async def recover(core: Core[S], log: EventLog) -> RecoveredCore[S]:
     """Recovers the state. Waits while the log cannot be reached. Raises Fenced if another instance keeps committing."""
     wait_seconds = RETRY_SECONDS
     while True:
@@ -47,7 +47,7 @@ async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
             wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
 
 
-async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
+async def _recover(core: Core[S], log: EventLog) -> RecoveredCore[S]:
     checkpoint = await _claim(core.name, log)
     snapshot, state = await log.latest_snapshot(core.name, core.rule_version), core.initial()
     if snapshot is not None:
@@ -83,7 +83,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
     for ready in order.rest(checkpoint.position):
         state = core.evolve(state, ready)
     logger.info("%s recovered at position %d", core.name, checkpoint.position)
-    return Recovered(state, checkpoint, own_position, snapshot_position, already)
+    return RecoveredCore(state, checkpoint, own_position, snapshot_position, already)
 
 
 async def _claim(consumer: str, log: EventLog) -> ConsumerCheckpoint:

@@ -34,7 +34,7 @@ CONNECT_MESSAGE_SECONDS = 5.0
 """Pause between warnings while waiting for PostgreSQL: often enough to see, seldom enough to read."""
 
 
-class App(Protocol):
+class ServiceApp(Protocol):
     def watched(self) -> MonitoredState:
         """State of the service for monitoring."""
         ...
@@ -44,7 +44,7 @@ class App(Protocol):
         ...
 
 
-Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[App]]
+Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[ServiceApp]]
 
 
 def run_service(name: str, build: Build) -> None:

@@ -20,7 +20,7 @@ PREEMPTED_SECONDS = 30.0
 ETAG_CHARACTERS_MAX = 100
 
 
-class Value:
+class MetadataValue:
     """One value of the instance, waited for."""
 
     pause_seconds = PAUSE_SECONDS
@@ -51,7 +51,7 @@ class Value:
         raise NotImplementedError
 
 
-class Preempted(Value):
+class Preempted(MetadataValue):
     name = "preempted"
 
     def read(self, value: str) -> EndNotice | None:
@@ -62,7 +62,7 @@ class Preempted(Value):
         return EndNotice("now", self._clock.now_us() + round(PREEMPTED_SECONDS * 1e6), "the instance was preempted")
 
 
-class MaintenanceEvent(Value):
+class MaintenanceEvent(MetadataValue):
     """Time until the end: a minute, for instances with GPUs an hour. The value does not say which, and what saves at once is safe
     in either."""
 

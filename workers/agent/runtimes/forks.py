@@ -57,7 +57,7 @@ class FrameworkGuesses:
         return self._known[key]
 
 
-class Forked:
+class ForkedLeader:
     """The session leader of a warm run, which waits for the agent's go."""
 
     def __init__(self, control: socket.socket) -> None:

@@ -28,7 +28,7 @@ SETTLE_SECONDS = 15.0
 """The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
 
 
-class Offer(NamedTuple):
+class NodeOffer(NamedTuple):
     slots: int
     devices: tuple[str, ...]
     """Names of devices, in lower case; empty: not known."""
@@ -39,29 +39,29 @@ class Offer(NamedTuple):
         return next((label for label in self.labels if label.startswith(RACK)), "")
 
 
-def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
+def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> NodeOffer:
     """Offer of a new node of the type. The real offer of the last node is trusted more than the settings."""
     seen = pool.offered.get(node_type.name)
     devices = (node_type.device.lower(),) if node_type.device else ()
     labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels
     if seen is None or now_us - seen.seen_at_us >= OFFERED_SECONDS * 1e6:
-        return Offer(node_type.slots, devices, labels)
-    return Offer(seen.slots, seen.devices, labels)
+        return NodeOffer(node_type.slots, devices, labels)
+    return NodeOffer(seen.slots, seen.devices, labels)
 
 
-def of_agent(agent: AgentJoined) -> Offer:
+def of_agent(agent: AgentJoined) -> NodeOffer:
     devices = tuple(sorted({slot.device.lower() for slot in agent.slots}))
     labels = (*agent.labels, IMAGES_LABEL) if agent.runs_images else agent.labels
-    return Offer(len(agent.slots), devices, labels)
+    return NodeOffer(len(agent.slots), devices, labels)
 
 
-def serves(offer: Offer, device: str, labels: tuple[str, ...]) -> bool:
+def serves(offer: NodeOffer, device: str, labels: tuple[str, ...]) -> bool:
     if device and offer.devices and not any(device in name for name in offer.devices):
         return False
     return all(label in offer.labels for label in labels)
 
 
-def nodes_for(offer: Offer, demand: CapacityDemand) -> int:
+def nodes_for(offer: NodeOffer, demand: CapacityDemand) -> int:
     """Nodes with this offer that one gang needs; 0: no number of them serves it."""
     slots = slots_of(demand)
     if offer.slots < 1 or not serves(offer, demand.device, demand.labels):
@@ -92,7 +92,7 @@ class Room:
     """Free slots on one node."""
 
     node_id: str
-    offer: Offer
+    offer: NodeOffer
     free: int
     order: int
     """Rooms of a lower number are filled first."""
@@ -106,7 +106,7 @@ class Room:
 class _Alike:
     """Rooms with the same offer, for the same workspace."""
 
-    offer: Offer
+    offer: NodeOffer
     workspace: str
     levels: list[int] = field(default_factory=list)
     """Numbers of free slots that any room may have, ascending."""
@@ -145,7 +145,7 @@ class _Alike:
 
 class FreeRooms:
     def __init__(self, rooms: Iterable[Room]) -> None:
-        self._alike: dict[tuple[Offer, str], _Alike] = {}
+        self._alike: dict[tuple[NodeOffer, str], _Alike] = {}
         self._serving: dict[GangRequirements, list[_Alike]] = {}
         self._racks: dict[GangRequirements, list[str]] = {}
         for room in rooms:

@@ -18,14 +18,14 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.policies.provisioning.coming_slots import (
     FreeRooms,
     GangRequirements,
-    Offer,
+    NodeOffer,
     Room,
     nodes_for,
     of_type,
     rooms_of,
     slots_of,
 )
-from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, payer_of, waits
+from tenuto.services.launcher.policies.provisioning.limits import RemainingLimits, WorkspaceCosts, payer_of, waits
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 
@@ -34,7 +34,7 @@ class NodeRequest(NamedTuple):
     """Nodes that are asked for together."""
 
     node_type: NodeType
-    offer: Offer
+    offer: NodeOffer
     nodes: int
     demand: CapacityDemand
     slots_coming: int
@@ -46,7 +46,7 @@ class _Candidate(NamedTuple):
     """A type of nodes that could serve a gang within the limits."""
 
     node_type: NodeType
-    offer: Offer
+    offer: NodeOffer
     whole: int
     """Nodes of it for a gang that has no slots yet."""
     waits: bool
@@ -97,7 +97,7 @@ class _Pass:
         coming, idle = rooms_of(state, pool, now_us)
         self._coming, self._idle = FreeRooms(coming), FreeRooms(idle)
         self._packing = Packing([*coming, *idle], pool.numbers)
-        self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
+        self._limits, self._costs = RemainingLimits(pool), WorkspaceCosts(state, pool)
         types = pool.provisioning.node_types if pool.provisioning.starts_nodes else ()
         self._types = [(item, of_type(pool, item, now_us)) for item in types]
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
@@ -209,7 +209,7 @@ class _Pass:
         return 0
 
     def _request(
-        self, wanted: CapacityDemand, node_type: NodeType, offer: Offer, count: int, there: int, rack: str, passed: int
+        self, wanted: CapacityDemand, node_type: NodeType, offer: NodeOffer, count: int, there: int, rack: str, passed: int
     ) -> None:
         slots = slots_of(wanted)
         if there:
@@ -243,7 +243,7 @@ def standings(state: State, pool: ProvisionedPool, now_us: int) -> tuple[DemandS
 def _hindrance(
     pool: ProvisionedPool, packing: Packing, costs: WorkspaceCosts, wanted: CapacityDemand, now_us: int
 ) -> tuple[Hindrance, int | None]:
-    settings, limits = pool.provisioning, Limits(pool)
+    settings, limits = pool.provisioning, RemainingLimits(pool)
     retries: list[int] = []
     able = 0
     for node_type in settings.node_types if settings.starts_nodes else ():

@@ -10,7 +10,7 @@ from typing import IO, Any, Self
 
 from tenuto.client import messages, waiting
 from tenuto.client.aio.pauses import sleep
-from tenuto.client.aio.transport import AsyncTransport, Response
+from tenuto.client.aio.transport import AsyncResponse, AsyncTransport
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
 from tenuto.client.messages import AnswerPage, Messages, Request, with_json
 from tenuto.client.target import Target
@@ -118,7 +118,7 @@ class AsyncRestClient:
         key = messages.new_key() if key is None else key
         return await self._json(messages.submission(config, context, context_bytes, origin, key))
 
-    def open(self, path: str) -> contextlib.AbstractAsyncContextManager[Response]:
+    def open(self, path: str) -> contextlib.AbstractAsyncContextManager[AsyncResponse]:
         """Opens an answer that is read from the connection as it comes. Use with `with`. `path`: below /api/v1. Raises
         ClientError on entry."""
         return self._transport.open(Request("GET", path))

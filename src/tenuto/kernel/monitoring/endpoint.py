@@ -98,7 +98,7 @@ _OPEN: set[MonitoringProtocol] = set()
 _TURNED_AWAY: set[MonitoringProtocol] = set()
 
 
-class Endpoint:
+class MonitoringEndpoint:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         registry.register(Readiness(self._not_ready))

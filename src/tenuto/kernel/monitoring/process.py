@@ -26,12 +26,12 @@ async def monitored(name: str, settings: Settings) -> AsyncIterator[Begin]:
     if not settings.metrics_listen:
         yield lambda log, bus, watched: None
         return
-    from tenuto.kernel.monitoring.endpoint import Endpoint
+    from tenuto.kernel.monitoring.endpoint import MonitoringEndpoint
 
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=REGISTRY)
     BUILD_INFO.labels(name, __version__).set(1)
-    endpoint, sampler = Endpoint(REGISTRY), Sampler(REGISTRY)
+    endpoint, sampler = MonitoringEndpoint(REGISTRY), Sampler(REGISTRY)
     tasks = [asyncio.create_task(endpoint.run(endpoint.listen(*settings.metrics_address())), name="metrics")]
 
     def begin(log: EventLog, bus: Client, watched: MonitoredState) -> None:

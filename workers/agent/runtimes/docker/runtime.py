@@ -23,8 +23,8 @@ from tenuto.workers.agent.runtimes.docker.checkpoints import checkpoint_binds
 from tenuto.workers.agent.runtimes.docker.container_errors import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.docker.description import (
     WORKER_COMMAND,
-    Facts,
-    Limits,
+    ContainerFacts,
+    ContainerLimits,
     described,
     job,
     names_begin,
@@ -61,7 +61,7 @@ class DockerRuntime(RunDirectories):
         url: str,
         slots: tuple[Slot, ...],
         allowed: Allowed,
-        limits: Limits,
+        limits: ContainerLimits,
         network: str,
         gang_network: str = "host",
         account: Account | None = None,
@@ -80,7 +80,7 @@ class DockerRuntime(RunDirectories):
         self._runs, self._packages = node.directory / "containers", packages_directory or node.directory / "packages"
         self._engine = Engine(url, str(node.directory))
         self._images = Images(self._engine, node.directory / "images.json", credentials_file, image_ahead)
-        self._facts = Facts(
+        self._facts = ContainerFacts(
             node, slots, account, account.uid if account else os.geteuid(), account.gid if account else os.getegid(), network,
             limits, Path(), self._endpoint.address, base or {}, tuple(command), gang_network,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from tenuto.workers.agent.runtimes.forks import (
     FORK_SECONDS_MAX,
     PER_RUN,
     STAND_BY_SECONDS,
-    Forked,
+    ForkedLeader,
     Forks,
     FrameworkGuesses,
 )
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[tuple[str, str], ...]
 
 
-class WarmSpawned(Forked):
+class WarmSpawned(ForkedLeader):
     """One on the node, with its identity."""
 
     def __init__(self, control: socket.socket, identity: Identity) -> None:

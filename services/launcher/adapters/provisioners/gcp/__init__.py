@@ -19,7 +19,7 @@ from tenuto.kernel.reactions import wait_seconds
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.gcp import checks, machines
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import Machine, Words
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import ComputeInstance, Words
 from tenuto.services.launcher.adapters.provisioners.gcp.refusals import (
     ComputeEngineRefusal,
     ComputeEngineUnreachable,
@@ -223,7 +223,7 @@ class GcpProvisioner:
             raise error.error(f"show instance {name}") from None
         return bool(self._zone_of({name: machine}, name, order))
 
-    def _zone_of(self, there: Mapping[str, Machine], name: str, order: Order) -> str:
+    def _zone_of(self, there: Mapping[str, ComputeInstance], name: str, order: Order) -> str:
         """Zone of the node's instance; empty if there is none. Raises ProvisionerError if another has its name."""
         machine = there.get(name)
         if machine is None:
@@ -262,12 +262,12 @@ class GcpProvisioner:
 
     # Looking.
 
-    async def _there(self, door: ComputeEngineClient) -> dict[str, Machine]:
+    async def _there(self, door: ComputeEngineClient) -> dict[str, ComputeInstance]:
         """Machines by name. Of two of one name, one that runs goes before one that ended elsewhere. Raises ProvisionerError."""
         found = [machine for machine, _ in await self._list(door)]
         return {machine.name: machine for machine in sorted(found, key=lambda machine: not machine.ended)}
 
-    async def _list(self, door: ComputeEngineClient) -> list[tuple[Machine, machines.Whose]]:
+    async def _list(self, door: ComputeEngineClient) -> list[tuple[ComputeInstance, machines.Whose]]:
         """Raises ProvisionerError."""
         try:
             found = await door.machines(machines.filter_of(self._cluster, self._pool))
@@ -279,12 +279,12 @@ class GcpProvisioner:
             (machine, whose) for machine, whose in pairs if whose and (whose.cluster, whose.pool) == (self._cluster, self._pool)
         ]
 
-    async def _last_words(self, door: ComputeEngineClient, ended: Sequence[Machine]) -> dict[str, Words]:
+    async def _last_words(self, door: ComputeEngineClient, ended: Sequence[ComputeInstance]) -> dict[str, Words]:
         """Last words of ended machines, by provider id. They no longer change, so each machine is asked only once."""
         by_id = {machines.provider_id_of(door.project, machine): machine for machine in ended}
         self._words = {key: value for key, value in self._words.items() if key in by_id}
 
-        async def ask(key: str, machine: Machine) -> None:
+        async def ask(key: str, machine: ComputeInstance) -> None:
             try:
                 self._words[key] = await door.words(door.project, machine.zone, machine.name)
             except FAILURES as error:
@@ -296,7 +296,7 @@ class GcpProvisioner:
         await asyncio.gather(*(ask(key, machine) for key, machine in unknown[:WORDS_ASKED_MAX]))
         return self._words
 
-    async def _tidy(self, door: ComputeEngineClient, found: Sequence[Machine]) -> None:
+    async def _tidy(self, door: ComputeEngineClient, found: Sequence[ComputeInstance]) -> None:
         """Deletes instances that ended some time ago. What fails is done after a later answer."""
         before = time.time() - ENDED_SECONDS_MAX
         old = [machine for machine in found if machine.ended and machine.stopped_at is not None and machine.stopped_at < before]

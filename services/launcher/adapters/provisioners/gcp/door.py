@@ -21,7 +21,7 @@ from google.cloud import compute_v1
 from google.oauth2 import service_account
 from requests.adapters import HTTPAdapter
 
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import LEFT, Machine, Words, time_of
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import LEFT, ComputeInstance, Words, time_of
 from tenuto.services.launcher.adapters.provisioners.gcp.refusals import (
     ComputeEngineRefusal,
     ComputeEngineUnreachable,
@@ -85,14 +85,14 @@ class ComputeEngineClient:
             raise failure
         return bool(found.status == compute_v1.Operation.Status.DONE)
 
-    async def machine(self, zone: str, name: str) -> Machine:
+    async def machine(self, zone: str, name: str) -> ComputeInstance:
         request = compute_v1.GetInstanceRequest(project=self.project, zone=zone, instance=name)
         return _machine(await self._ask(compute_v1.InstancesClient, "get", request))
 
-    async def machines(self, filter_text: str) -> list[Machine]:
+    async def machines(self, filter_text: str) -> list[ComputeInstance]:
         """Machines in all zones, also in those that the pool named earlier. An answer that leaves out a zone is an error:
         machines missing in it would be taken for lost."""
-        after, found = "", list[Machine]()
+        after, found = "", list[ComputeInstance]()
         for _ in range(PAGES_MAX):
             request = compute_v1.AggregatedListInstancesRequest(
                 project=self.project, filter=filter_text, max_results=PAGE, page_token=after
@@ -263,10 +263,10 @@ def _first_page(pager: Any) -> Any:
     return pager._response
 
 
-def _machine(item: compute_v1.Instance) -> Machine:
+def _machine(item: compute_v1.Instance) -> ComputeInstance:
     zone = item.zone.rpartition("/")[2]
     stopped = time_of(item.last_stop_timestamp) if item.last_stop_timestamp else None
-    return Machine(item.name, zone, item.status, item.status_message, item.description, stopped)
+    return ComputeInstance(item.name, zone, item.status, item.status_message, item.description, stopped)
 
 
 def _failure(operation: compute_v1.Operation) -> ComputeEngineRefusal | None:
