@@ -27,7 +27,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.queue import PastAnswer, PastQuestion, QueueQuestion
 from tenuto.services.scheduler.adapters.past_queue import PastQueues
-from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
+from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster
 from tenuto.services.scheduler.simulation.traces import generated, script_of
 
 BATCH = 5_000
@@ -50,7 +50,7 @@ def simulated(events: int, policy: str) -> list[Event]:
         )  # fmt: skip
 
     jobs = generated(events // 18, 64, 1, arrivals="bursty", load=1.0)
-    cluster = Cluster(script_of(jobs, 8, 8), policy, Costs(), observer=observer)
+    cluster = SimulatedCluster(script_of(jobs, 8, 8), policy, Costs(), observer=observer)
     cluster.run()
     return told[:events]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from figures import figure, parse
 
-from tenuto.cli.sim_nodes import Bill, Run, static, unserved
+from tenuto.cli.sim_nodes import Bill, NodeSimulation, static, unserved
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.scheduler.simulation import traces
 from tenuto.services.scheduler.simulation.cluster import Costs
@@ -58,7 +58,7 @@ def measure(days: float, seed: int) -> list[dict[str, Any]]:
     script = unserved(traces.script_of(drawn, 1, SLOTS))
     options: dict[str, Any] = {"boot_us": 180 * SECOND, "poll_us": 60 * SECOND, "seed": seed}
     began = time.perf_counter()
-    run = Run(script, "priority", Costs(), SETTINGS, **options)
+    run = NodeSimulation(script, "priority", Costs(), SETTINGS, **options)
     bill = run.run()
     took = time.perf_counter() - began
     foreknown, packed = run.oracle()[0], run.packed()
@@ -72,7 +72,7 @@ def measure(days: float, seed: int) -> list[dict[str, Any]]:
         "nodes": bill.nodes, "orphans": orphans, "beside_foreknown": round(bill.node_hours / foreknown, 3),
         "beside_packed": round(bill.node_hours / packed, 3), "took_s": round(took, 1),
     }  # fmt: skip
-    threshold = Run(script, "priority", Costs(), SETTINGS, way="threshold", **options).run()
+    threshold = NodeSimulation(script, "priority", Costs(), SETTINGS, way="threshold", **options).run()
     return [
         first,
         {"seed": seed, "way": "threshold", **row(threshold)},

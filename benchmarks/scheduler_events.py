@@ -30,8 +30,8 @@ from pathlib import Path
 from figures import figure, parse
 
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
-from tenuto.services.scheduler.simulation.script import Script, segments
+from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster, SimulationOutcome
+from tenuto.services.scheduler.simulation.script import SimulationScript, segments
 from tenuto.services.scheduler.simulation.traces import ARRIVALS, generated, script_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -88,7 +88,7 @@ class History:
             policy, costs = "fifo", replace(costs, failures_us=0)
         elif draw.random() < PLAIN:
             self.features = ()
-        script: Script = (
+        script: SimulationScript = (
             mixture(jobs, agents, slots, seed, self.features)
             if self.features
             else script_of(
@@ -100,7 +100,7 @@ class History:
                 auxiliary_max=draw.choice((1, 2, 100)),
             )
         )
-        self.cluster = Cluster(script, policy, costs, seed=seed, keep_history=True, observer=self._hear)
+        self.cluster = SimulatedCluster(script, policy, costs, seed=seed, keep_history=True, observer=self._hear)
 
     def run(self) -> list[str]:
         """Runs the history; returns a sentence for each violation."""
@@ -116,7 +116,7 @@ class History:
             self.foretold.hear(self.cluster, data)
 
 
-def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
+def _judged(outcome: SimulationOutcome, cluster: SimulatedCluster) -> list[str]:
     wrong = []
     if outcome.unfinished:
         wrong.append(f"{outcome.unfinished} trials did not end")

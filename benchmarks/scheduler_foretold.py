@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.pool import AllocationGranted, Pool
+from tenuto.schemas.events.pool import AllocationGranted, PoolEvent
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.explain import explain
 
 if TYPE_CHECKING:
-    from tenuto.services.scheduler.simulation.cluster import Cluster
+    from tenuto.services.scheduler.simulation.cluster import SimulatedCluster
 
 
 class Foretold:
@@ -27,16 +27,16 @@ class Foretold:
         """Number of forecasts of a start."""
         self._asked_us = 0
 
-    def hear(self, cluster: Cluster, data: EventData) -> None:
+    def hear(self, cluster: SimulatedCluster, data: EventData) -> None:
         if isinstance(data, AllocationGranted):
             start_us = self.starts_us.get(data.trial_id)
             if start_us is not None and cluster.now_us > start_us:
                 self.wrong.append(f"{data.trial_id} was to start at {start_us} and started at {cluster.now_us}")
-        elif not isinstance(data, Pool):
+        elif not isinstance(data, PoolEvent):
             self._ask(cluster)
             self._asked_us = cluster.now_us
 
-    def _ask(self, cluster: Cluster) -> None:
+    def _ask(self, cluster: SimulatedCluster) -> None:
         """At the time of the event before."""
         state = cluster.state
         for name in sorted(state.pools):

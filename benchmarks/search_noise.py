@@ -24,7 +24,7 @@ from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, space_o
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.methods.sampling import sample
-from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
+from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _SimulatedTrial
 
 LENGTHS, ROWS, PART, BUDGET = 256, 1_000, 0.02, 100.0
 TABLES = ("trained", "power_law 0", "power_law 1")
@@ -80,7 +80,7 @@ class Noisy(Simulation):
         error = random.Random(f"{self.seed} {row} {length}").gauss(0, self.sd * (4 / length) ** (0.5 if self.falls else 0))
         return float(self.table[row, length - 1]) + error
 
-    def reach(self, trial: _Trial, run: int) -> None:
+    def reach(self, trial: _SimulatedTrial, run: int) -> None:
         ends = trial.run == run and trial.target == LENGTHS
         super().reach(trial, run)
         if ends and self.table[int(trial.hyperparameters["row"]), -1] <= self.target:  # type: ignore[call-overload]

@@ -25,7 +25,7 @@ from figures import figure, parse
 from search_quality_problems import Problem, problems, thresholds
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
+from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _SimulatedTrial
 
 PARTS = [0.10, 0.02, 1 / 300]
 """Strictness of the targets."""
@@ -81,12 +81,12 @@ class Search(Simulation):
         self.problem = problem
         self.found: list[tuple[float, float]] = []
 
-    def reach(self, trial: _Trial, run: int) -> None:
+    def reach(self, trial: _SimulatedTrial, run: int) -> None:
         if trial.run == run:
             self._measure(trial)
         super().reach(trial, run)
 
-    def _measure(self, trial: _Trial) -> None:
+    def _measure(self, trial: _SimulatedTrial) -> None:
         """A training is measured on its way too, at powers of two: methods that never compare early pay no more for that."""
         lengths = [trial.target]
         if self.problem.counts_early:

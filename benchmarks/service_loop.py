@@ -39,7 +39,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import StreamFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.migrations import migrate
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
@@ -57,7 +57,7 @@ class Service:
     def __init__(self, loop: ServiceLoop[TallyState]) -> None:
         self._loop = loop
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self._loop.watched()
 
     async def run(self) -> None:

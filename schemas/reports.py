@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from typing_extensions import TypedDict
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.events.run import Cause, Exit, Rendezvous
+from tenuto.schemas.events.run import Cause, Rendezvous, WorkersExit
 from tenuto.schemas.events.trial import Damage, DataUse, Ended, LogMatch, ModelNotice, Progress, Save, Straggler, Validation
 from tenuto.schemas.record import EnvironmentRecord
 from tenuto.schemas.upcasters import cause_by_code
@@ -176,7 +176,7 @@ class WorkersStartedReport(PartReport):
     kind: Literal["workers_started"] = "workers_started"
 
 
-class WorkersExitedReport(Exit, PartReport):
+class WorkersExitedReport(WorkersExit, PartReport):
     kind: Literal["workers_exited"] = "workers_exited"
     followed: bool = False
     """True: this part ended only because other parts of its gang ended."""

@@ -95,16 +95,16 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-class Place(NamedTuple):
+class ValuePath(NamedTuple):
     """Position of a value in a document, as a linked list of names. A path is written out only for the value that is refused:
     written for each value it would repeat all names above it, so a few kilobytes with one long name would fill the memory."""
 
-    above: Place | None
+    above: ValuePath | None
     name: str | int
     """Key in a mapping, or index in a list."""
 
 
-def path_of(place: Place | None) -> str:
+def path_of(place: ValuePath | None) -> str:
     """Path such as `hyperparameters.layers[2]`; empty for the document itself. Long names are cut."""
     names: list[str | int] = []
     while place is not None:
@@ -123,7 +123,7 @@ def path_of(place: Place | None) -> str:
 def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | None:
     """Path of the first value in a parsed document (lists, mappings, texts, numbers) that cannot be stored, and the reason;
     None if all can. `integers`: check their range, too. It never descends below DEPTH_MAX, so it needs no stack of its own."""
-    waiting: list[tuple[Place | None, Any, int, int]] = [(None, document, 0, 0)]
+    waiting: list[tuple[ValuePath | None, Any, int, int]] = [(None, document, 0, 0)]
     seen = 0
     while waiting:
         place, value, depth, characters = waiting.pop()
@@ -142,9 +142,11 @@ def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | N
             if isinstance(value, Mapping):
                 if why := _unacceptable_name(value, characters):
                     return path_of(place), f"a name in it {why}"
-                items = [(Place(place, str(name)), item, depth + 1, characters + len(str(name))) for name, item in value.items()]
+                items = [
+                    (ValuePath(place, str(name)), item, depth + 1, characters + len(str(name))) for name, item in value.items()
+                ]
             else:
-                items = [(Place(place, index), item, depth + 1, characters) for index, item in enumerate(value)]
+                items = [(ValuePath(place, index), item, depth + 1, characters) for index, item in enumerate(value)]
             waiting.extend(reversed(items))
     return None
 

@@ -27,7 +27,7 @@ from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, problem
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.methods.sampling import sample
-from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
+from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _SimulatedTrial
 
 FORMS = {"asha": "promotion", "asha_stopping": "stopping"}
 RATIOS = (256, 16)
@@ -129,19 +129,19 @@ class Search(Simulation):
         self.under_way: dict[str, tuple[float, float, float]] = {}
         """Since when, for how long and to train how much more until it is measured next, by trial."""
 
-    def train(self, trial: _Trial, delay: float) -> None:
+    def train(self, trial: _SimulatedTrial, delay: float) -> None:
         trial.run += 1
         number = int(trial.trial_id.rsplit("-", 1)[1]) - 1
         pace = random.Random(f"{self.seed} {number} {trial.target}").uniform(0.9, 1.1)
         self.on(trial, trial.length, pace)
 
-    def on(self, trial: _Trial, length: int, pace: float) -> None:
+    def on(self, trial: _SimulatedTrial, length: int, pace: float) -> None:
         """From this length to the next measured one."""
         after = next(one for one in self.table.lengths if one > length) if length else trial.target
         self.under_way[trial.trial_id] = (self.outcome.time, (after - length) * pace, after - length)
         self.at((after - length) * pace, lambda: self.measure(trial, after, pace))
 
-    def measure(self, trial: _Trial, length: int, pace: float) -> None:
+    def measure(self, trial: _SimulatedTrial, length: int, pace: float) -> None:
         self.measured += self.under_way.pop(trial.trial_id)[2]
         loss = self.table.loss(trial.hyperparameters, length)
         for index, target in enumerate(self.targets):

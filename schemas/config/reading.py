@@ -55,7 +55,7 @@ def load_part(text: str | bytes) -> Any:
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
     try:
-        loader = _Loader(text)
+        loader = _YamlLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -81,7 +81,7 @@ def load_part(text: str | bytes) -> Any:
         raise ConfigError([Problem("", f"not valid YAML: {error}")]) from error
 
 
-class _Loader(CoreLoader):
+class _YamlLoader(CoreLoader):
     """YAML 1.2 with bounds."""
 
     _depth = _nodes = 0

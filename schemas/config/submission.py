@@ -22,7 +22,7 @@ from tenuto.schemas.config.hyperparameters import (
 from tenuto.schemas.config.ranges import BITS, exponent_of, stepped, steps, value_at
 from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import allowed, flat, leaves_by_path, same
-from tenuto.schemas.text import Place, path_of, unprintable
+from tenuto.schemas.text import ValuePath, path_of, unprintable
 
 WHOLE_MIN, WHOLE_MAX = -(2**63), 2**63 - 1
 """Range of 64-bit integers: all that frameworks, samplers and other languages can hold."""
@@ -64,7 +64,7 @@ _LINES = "\n\r\t"
 def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
     """First field with control characters, and the reason for refusing them: a name is printed as one piece of a line. Texts
     may have line breaks and tabs."""
-    waiting: list[tuple[Place | None, Any]] = [(None, document)]
+    waiting: list[tuple[ValuePath | None, Any]] = [(None, document)]
     while waiting:
         place, value = waiting.pop()
         if isinstance(value, str):
@@ -74,9 +74,9 @@ def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
             for name in value:
                 if why := unprintable(str(name)):
                     return path_of(place) or "the configuration", f"a name in it {why}"
-            waiting += [(Place(place, str(name)), item) for name, item in value.items()]
+            waiting += [(ValuePath(place, str(name)), item) for name, item in value.items()]
         elif isinstance(value, (list, tuple)):
-            waiting += [(Place(place, index), item) for index, item in reversed(list(enumerate(value)))]
+            waiting += [(ValuePath(place, index), item) for index, item in reversed(list(enumerate(value)))]
     return None
 
 

@@ -134,7 +134,7 @@ def plain_value(text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Difference:
+class YamlDifference:
     """A plain value that YAML 1.1, and so PyYAML, reads otherwise."""
 
     line: int
@@ -160,7 +160,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-def differences(text: str | bytes) -> list[Difference]:
+def differences(text: str | bytes) -> list[YamlDifference]:
     """Values that YAML 1.1 reads differently. Empty for text that is not YAML, or longer than a configuration may be: its reader
     reports that."""
     if len(text) > CONFIG_BYTES_MAX:
@@ -171,7 +171,7 @@ def differences(text: str | bytes) -> list[Difference]:
         return []
 
 
-def _differences(text: str | bytes) -> list[Difference]:
+def _differences(text: str | bytes) -> list[YamlDifference]:
     old = yaml.SafeLoader("")
     found = []
     try:
@@ -185,7 +185,7 @@ def _differences(text: str | bytes) -> list[Difference]:
             read = plain_value(event.value)
             if isinstance(read, str) or (word == "int" and read != old.construct_yaml_int(yaml.ScalarNode(INT, event.value))):
                 assert event.start_mark is not None, "that of a text that is read"
-                found.append(Difference(event.start_mark.line + 1, event.value, read, _ELSEWHERE[word]))
+                found.append(YamlDifference(event.start_mark.line + 1, event.value, read, _ELSEWHERE[word]))
             if len(found) == DIFFERENCES_MAX:
                 break
     finally:

@@ -10,7 +10,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.experiment import PROJECT_PATTERN
 from tenuto.schemas.config.resources import WALL_HOURS_MAX
 from tenuto.schemas.events.registry import event
-from tenuto.schemas.events.request import USER_NAME_PATTERN, ClusterRequest, Request
+from tenuto.schemas.events.request import USER_NAME_PATTERN, ClusterRequest, RequestEvent
 from tenuto.schemas.names import NAME_PATTERN
 
 HolderKind = Literal["user", "group", "service"]
@@ -161,7 +161,7 @@ class ProjectChanged(ProjectSettings, ClusterRequest):
 
 
 @event("ExperimentProjectChanged")
-class ExperimentProjectChanged(Request):
+class ExperimentProjectChanged(RequestEvent):
     """The experiment is in another project of its workspace."""
 
     project: str = Field(pattern=PROJECT_PATTERN)

@@ -39,7 +39,7 @@ class Slot(Model):
     """Stable device id (GPU UUID); empty for CPU slots."""
 
 
-class Agent(EventData):
+class AgentEvent(EventData):
     OWNER: ClassVar[str] = "launcher"
     STREAM: ClassVar[str] = "agent"
 
@@ -76,12 +76,12 @@ class Offer(Model):
 
 
 @event("AgentJoined")
-class AgentJoined(Offer, Agent):
+class AgentJoined(Offer, AgentEvent):
     """The agent was seen for the first time, again after it was lost, or with another offer than before."""
 
 
 @event("AgentLost")
-class AgentLost(Agent):
+class AgentLost(AgentEvent):
     reason: str
     announced: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: the agent itself has said that it ends; nothing is wrong with it. Its last word need not have come: it is enough that

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from tenuto.schemas.config.automation import RULES_MAX, AutomationRule
 from tenuto.schemas.events.registry import Reason, event
-from tenuto.schemas.events.request import ClusterRequest, Request
+from tenuto.schemas.events.request import ClusterRequest, RequestEvent
 from tenuto.schemas.names import NAME_PATTERN
 
 
 @event("ExperimentRuleActed")
-class ExperimentRuleActed(Request):
+class ExperimentRuleActed(RequestEvent):
     """A rule of the experiment's configuration or workspace acts; what it does is recorded behind this."""
 
     rule: int = Field(ge=0)

@@ -16,7 +16,7 @@ NodeFailure = Literal["capacity", "quota", "refused", "not_joined", "lost"]
 node broke while it started. not_joined: the node ran, but no agent joined. lost: the node disappeared and was not released."""
 
 
-class Node(EventData):
+class NodeEvent(EventData):
     OWNER: ClassVar[str] = "launcher"
     STREAM: ClassVar[str] = "node"
 
@@ -28,7 +28,7 @@ class Node(EventData):
 
 
 @event("NodeRequested")
-class NodeRequested(Node):
+class NodeRequested(NodeEvent):
     """The provider is asked for a node. At most one machine ever has this id."""
 
     node_type: str
@@ -44,7 +44,7 @@ class NodeRequested(Node):
 
 
 @event("NodeStarted")
-class NodeStarted(Node):
+class NodeStarted(NodeEvent):
     """The node runs at the provider; its agent has not joined yet."""
 
     provider_id: str = Field(max_length=300)
@@ -52,7 +52,7 @@ class NodeStarted(Node):
 
 
 @event("NodeFailed")
-class NodeFailed(Node):
+class NodeFailed(NodeEvent):
     """The node will not serve. Whatever is left of it at the provider is ended."""
 
     failure: NodeFailure
@@ -64,7 +64,7 @@ class NodeFailed(Node):
 
 
 @event("NodeReleased")
-class NodeReleased(Node):
+class NodeReleased(NodeEvent):
     """The node is given back: nothing new begins there, and when nothing runs on it, it is ended."""
 
     drain: bool = True
@@ -75,5 +75,5 @@ class NodeReleased(Node):
 
 
 @event("NodeEnded")
-class NodeEnded(Node):
+class NodeEnded(NodeEvent):
     """The provider has nothing more of a node that was released or had failed."""

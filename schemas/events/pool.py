@@ -17,7 +17,7 @@ class AgentSlots(Model):
     slot_ids: tuple[int, ...]
 
 
-class Pool(EventData):
+class PoolEvent(EventData):
     OWNER: ClassVar[str] = "scheduler"
     STREAM: ClassVar[str] = "pool"
 
@@ -28,7 +28,7 @@ class Pool(EventData):
 
 
 @event("AllocationGranted")
-class AllocationGranted(Pool):
+class AllocationGranted(PoolEvent):
     allocation_id: str
     trial_id: str
     experiment_id: int
@@ -43,7 +43,7 @@ class AllocationGranted(Pool):
 
 
 @event("AllocationPreempted")
-class AllocationPreempted(Pool):
+class AllocationPreempted(PoolEvent):
     """The workers are asked to save a checkpoint and leave; the slots are free when AllocationReleased is recorded."""
 
     allocation_id: str
@@ -55,7 +55,7 @@ class AllocationPreempted(Pool):
 
 
 @event("AllocationResized")
-class AllocationResized(Pool):
+class AllocationResized(PoolEvent):
     """The workers are asked to save a checkpoint and leave; as soon as they have, the same trial is granted `slots`. Until
     then the slots that it gains are kept for it, and those that it loses are being freed. A second resize replaces the first."""
 
@@ -69,7 +69,7 @@ class AllocationResized(Pool):
 
 
 @event("AllocationReleased")
-class AllocationReleased(Pool):
+class AllocationReleased(PoolEvent):
     allocation_id: str
     trial_id: str
     experiment_id: int
@@ -99,7 +99,7 @@ class CapacityDemand(Model):
 
 
 @event("CapacityWanted")
-class CapacityWanted(Pool):
+class CapacityWanted(PoolEvent):
     """Gangs that wait in a pool whose nodes a provisioner starts, and that limits and quotas would let start: those that no free
     slots, nor slots being freed for them, will serve. The whole of it, in the queue's order; recorded when it changes."""
 
@@ -107,7 +107,7 @@ class CapacityWanted(Pool):
 
 
 @event("SlotsReserved")
-class SlotsReserved(Pool):
+class SlotsReserved(PoolEvent):
     """The trial is next and must wait. Slots that become free are kept for it, and it stays before all others of its priority
     until it starts; otherwise other owners, who may hold fewer slots by then, could overtake it."""
 

@@ -17,7 +17,7 @@ from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.schemas.record import Origin, Parent, Sent
 
 
-class Request(EventData):
+class RequestEvent(EventData):
     OWNER: ClassVar[str] = "gateway"
     STREAM: ClassVar[str] = "request"
 
@@ -28,7 +28,7 @@ class Request(EventData):
 
 
 @event("ExperimentSubmitted")
-class ExperimentSubmitted(Sent, Request):
+class ExperimentSubmitted(Sent, RequestEvent):
     VERSION: ClassVar[int] = 2
     """Version 2: an experiment names the store of its checkpoints."""
 
@@ -46,46 +46,46 @@ class ExperimentSubmitted(Sent, Request):
 
 
 @event("ExperimentPauseRequested")
-class ExperimentPauseRequested(Request):
+class ExperimentPauseRequested(RequestEvent):
     pass
 
 
 @event("ExperimentResumeRequested")
-class ExperimentResumeRequested(Request):
+class ExperimentResumeRequested(RequestEvent):
     pass
 
 
 @event("ExperimentCancelRequested")
-class ExperimentCancelRequested(Request):
+class ExperimentCancelRequested(RequestEvent):
     kill: bool = False
     """True: workers are killed at once. False: they save a checkpoint first."""
 
 
 @event("ExperimentTimeLimitReached")
-class ExperimentTimeLimitReached(Request):
+class ExperimentTimeLimitReached(RequestEvent):
     """The experiment has run for as long as it may, so it is canceled; the request for that is recorded behind this."""
 
     reason: Reason
 
 
 @event("ExperimentPriorityChanged")
-class ExperimentPriorityChanged(Request):
+class ExperimentPriorityChanged(RequestEvent):
     priority: int = Field(ge=1, le=99)
 
 
 @event("ExperimentWeightChanged")
-class ExperimentWeightChanged(Request):
+class ExperimentWeightChanged(RequestEvent):
     weight: float = Field(gt=0)
 
 
 @event("ExperimentSlotLimitChanged")
-class ExperimentSlotLimitChanged(Request):
+class ExperimentSlotLimitChanged(RequestEvent):
     max_slots: int | None = Field(ge=1)
     """Most slots the experiment uses at once. None: no limit."""
 
 
 @event("ExperimentTimeLimitChanged")
-class ExperimentTimeLimitChanged(Request):
+class ExperimentTimeLimitChanged(RequestEvent):
     """The experiment may run for another time than its configuration says, or than was said since."""
 
     max_wall_hours: float | None = Field(gt=0, le=WALL_HOURS_MAX)
@@ -102,12 +102,12 @@ class TrialLimits(Model):
 
 
 @event("ExperimentTrialLimitsChanged")
-class ExperimentTrialLimitsChanged(TrialLimits, Request):
+class ExperimentTrialLimitsChanged(TrialLimits, RequestEvent):
     """New limits of the search in place of the configured ones. Trials that run already are not stopped by a lower limit."""
 
 
 @event("ExperimentMoved")
-class ExperimentMoved(Request):
+class ExperimentMoved(RequestEvent):
     """The experiment gets another place among those of its priority."""
 
     place: float
@@ -115,7 +115,7 @@ class ExperimentMoved(Request):
 
 
 @event("ExperimentPoolChanged")
-class ExperimentPoolChanged(Request):
+class ExperimentPoolChanged(RequestEvent):
     """The experiment moves to another pool. Its trials leave the old pool at a checkpoint."""
 
     pool: str = Field(pattern=NAME_PATTERN)
@@ -139,22 +139,22 @@ class Description(Model):
 
 
 @event("ExperimentDescribed")
-class ExperimentDescribed(Description, Request):
+class ExperimentDescribed(Description, RequestEvent):
     """The experiment has another name, other labels or another note, also after its end. Its configuration is as it was."""
 
 
 @event("ExperimentArchived")
-class ExperimentArchived(Request):
+class ExperimentArchived(RequestEvent):
     """The ended experiment is left out of lists, unless they ask for archived ones. Nothing of it is deleted."""
 
 
 @event("ExperimentUnarchived")
-class ExperimentUnarchived(Request):
+class ExperimentUnarchived(RequestEvent):
     """The experiment is in lists again."""
 
 
 @event("ExperimentDeletionRequested")
-class ExperimentDeletionRequested(Request):
+class ExperimentDeletionRequested(RequestEvent):
     """The ended experiment is to be deleted. Until then the request can be taken back."""
 
     user: str
@@ -163,12 +163,12 @@ class ExperimentDeletionRequested(Request):
 
 
 @event("ExperimentDeletionCanceled")
-class ExperimentDeletionCanceled(Request):
+class ExperimentDeletionCanceled(RequestEvent):
     """The experiment is kept after all."""
 
 
 @event("ExperimentDeleted")
-class ExperimentDeleted(Request):
+class ExperimentDeleted(RequestEvent):
     """The experiment's checkpoints, metrics and log lines are deleted, and its code, unless another experiment has the same.
     The record keeps all events of it."""
 
@@ -176,7 +176,7 @@ class ExperimentDeleted(Request):
 
 
 @event("SearchOperationsRequested")
-class SearchOperationsRequested(Request):
+class SearchOperationsRequested(RequestEvent):
     """Decision of a user's own searcher on one event. At most one counts per event: a second decision changes nothing."""
 
     searcher: str = Field(min_length=1, max_length=256)

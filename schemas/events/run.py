@@ -31,7 +31,7 @@ EXIT_CODE_WILL_REPEAT = 86
 """Exit codes of our own processes that end for these causes. They are for people to read: nothing is concluded from them."""
 
 
-class Run(EventData):
+class RunEvent(EventData):
     OWNER: ClassVar[str] = "launcher"
     STREAM: ClassVar[str] = "run"
 
@@ -43,16 +43,16 @@ class Run(EventData):
 
 
 @event("WorkersStarting")
-class WorkersStarting(Run):
+class WorkersStarting(RunEvent):
     agent_ids: tuple[str, ...]
 
 
 @event("WorkersStarted")
-class WorkersStarted(Run):
+class WorkersStarted(RunEvent):
     agent_ids: tuple[str, ...]
 
 
-class Exit(Model):
+class WorkersExit(Model):
     """Common fields of WorkersExited and the agent's report of it."""
 
     outcome: WorkersOutcome
@@ -63,7 +63,7 @@ class Exit(Model):
 
 
 @event("WorkersExited")
-class WorkersExited(Exit, Run):
+class WorkersExited(WorkersExit, RunEvent):
     VERSION: ClassVar[int] = 2
 
     cause: Cause | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -77,12 +77,12 @@ class WorkersExited(Exit, Run):
 
 
 @event("RestartPauseEnded")
-class RestartPauseEnded(Run):
+class RestartPauseEnded(RunEvent):
     """The trial may be granted slots again. The allocation is the one whose end began the pause."""
 
 
 @event("GangPartReported")
-class GangPartReported(Run):
+class GangPartReported(RunEvent):
     """Report of one agent about its part of a gang that spans several agents. WorkersStarted or WorkersExited follows when the
     last part has reported; a part that failed or was lost ends the others."""
 
@@ -108,5 +108,5 @@ class Rendezvous(Model):
 
 
 @event("GangRendezvousOpened")
-class GangRendezvousOpened(Rendezvous, Run):
+class GangRendezvousOpened(Rendezvous, RunEvent):
     """Rank 0's side of a gang that spans several agents is listening for the others."""

@@ -28,10 +28,10 @@ def files_hash(files: Iterable[CheckpointFile]) -> str:
     return digest.hexdigest()
 
 
-# A class of the record that stands before `Trial` has the fields which the worker's report has as well (`schemas/reports.py`).
+# A class of the record before `TrialEvent` has the fields which the worker's report has as well (`schemas/reports.py`).
 
 
-class Trial(EventData):
+class TrialEvent(EventData):
     OWNER: ClassVar[str] = "tracker"
     STREAM: ClassVar[str] = "trial"
 
@@ -53,7 +53,7 @@ class Validation(Model):
 
 
 @event("ValidationReported")
-class ValidationReported(Validation, Trial):
+class ValidationReported(Validation, TrialEvent):
     """The trial was validated."""
 
 
@@ -69,7 +69,7 @@ class Save(Model):
 
 
 @event("CheckpointSaved")
-class CheckpointSaved(Save, Trial):
+class CheckpointSaved(Save, TrialEvent):
     location: str
     """Location in one of the operator's stores: `store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`."""
     breaks: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
@@ -77,7 +77,7 @@ class CheckpointSaved(Save, Trial):
 
 
 @event("CheckpointDeleted")
-class CheckpointDeleted(Trial):
+class CheckpointDeleted(TrialEvent):
     checkpoint_id: str
     reason: Reason
 
@@ -94,7 +94,7 @@ class Damage(Model):
 
 
 @event("CheckpointDamaged")
-class CheckpointDamaged(Damage, Trial):
+class CheckpointDamaged(Damage, TrialEvent):
     """A run of the trial tried to resume from this checkpoint, but the stored files differ from those saved."""
 
 
@@ -107,7 +107,7 @@ class Progress(Model):
 
 
 @event("TrialProgressed")
-class TrialProgressed(Progress, Trial):
+class TrialProgressed(Progress, TrialEvent):
     """Progress of training, sent at most every `progress_seconds_min`. It is for people and for choosing cheap victims of a
     preemption; it decides nothing else."""
 
@@ -125,7 +125,7 @@ class LogMatch(Model):
 
 
 @event("LogMatched")
-class LogMatched(LogMatch, Trial):
+class LogMatched(LogMatch, TrialEvent):
     """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
 
 
@@ -146,7 +146,7 @@ class Ended(Model):
 
 
 @event("TrainingEnded")
-class TrainingEnded(Ended, Trial):
+class TrainingEnded(Ended, TrialEvent):
     """The trial's own code ended its training before the length that the search had asked for. It is not trained further: the
     search compares it by its last validation, and stops it as completed."""
 
@@ -166,7 +166,7 @@ class ModelNotice(Model):
 
 
 @event("NoticeReported")
-class NoticeReported(ModelNotice, Trial):
+class NoticeReported(ModelNotice, TrialEvent):
     """The model code has something to say to people. Webhooks send it."""
 
 
@@ -186,12 +186,12 @@ class Straggler(Model):
 
 
 @event("StragglerNoticed")
-class StragglerNoticed(Straggler, Trial):
+class StragglerNoticed(Straggler, TrialEvent):
     """A rank of this trial is slow and delays all others in every step. Recorded once per rank and run."""
 
 
 @event("TrialFailed")
-class TrialFailed(Trial):
+class TrialFailed(TrialEvent):
     """A worker of this trial failed. `final`: the trial is given up; otherwise it starts again from its checkpoint."""
 
     allocation_id: str
@@ -205,7 +205,7 @@ class TrialFailed(Trial):
 
 
 @event("TrialFinished")
-class TrialFinished(Trial):
+class TrialFinished(TrialEvent):
     """The trial was stopped by the search and none of its workers runs any more."""
 
     batches: int
@@ -215,7 +215,7 @@ class TrialFinished(Trial):
 
 
 @event("ReportRefused")
-class ReportRefused(Trial):
+class ReportRefused(TrialEvent):
     """A report was not recorded: its allocation is no longer current, or it contradicts the record."""
 
     allocation_id: str
@@ -224,7 +224,7 @@ class ReportRefused(Trial):
 
 
 @event("EnvironmentRecorded")
-class EnvironmentRecorded(Trial):
+class EnvironmentRecorded(TrialEvent):
     """A run of the trial has started in this environment."""
 
     allocation_id: str
@@ -244,5 +244,5 @@ class DataUse(Model):
 
 
 @event("DataRecorded")
-class DataRecorded(DataUse, Trial):
+class DataRecorded(DataUse, TrialEvent):
     """A run of the trial has started with this data."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tenuto.schemas.events.registry import event
-from tenuto.schemas.events.request import Request
+from tenuto.schemas.events.request import RequestEvent
 
 UnmanagedState = Literal["queued", "running", "completed", "failed", "canceled"]
 """State of a run, as its program reports it."""
@@ -20,7 +20,7 @@ UNMANAGED_TRIALS_MAX = 1_000_000
 
 
 @event("UnmanagedExperimentCreated")
-class UnmanagedExperimentCreated(Request):
+class UnmanagedExperimentCreated(RequestEvent):
     """An experiment whose trials are runs of programs outside Tenuto. It has no configuration, and nothing of it is scheduled."""
 
     name: UnmanagedName
@@ -28,7 +28,7 @@ class UnmanagedExperimentCreated(Request):
 
 
 @event("UnmanagedTrialStarted")
-class UnmanagedTrialStarted(Request):
+class UnmanagedTrialStarted(RequestEvent):
     trial_id: str
     trial_number: int = Field(ge=1, le=UNMANAGED_TRIALS_MAX)
     name: str = Field(max_length=500)
@@ -40,7 +40,7 @@ class UnmanagedTrialStarted(Request):
 
 
 @event("UnmanagedTrialChanged")
-class UnmanagedTrialChanged(Request):
+class UnmanagedTrialChanged(RequestEvent):
     """The state of a run changed, as its program, or its user, reports."""
 
     trial_id: str

@@ -129,7 +129,7 @@ class Worst(AtRung, Scored):
 
 @rule(TrialStopped.TYPE, "failed")
 @dataclass(frozen=True, kw_only=True)
-class Failed(Numbers):
+class FailedTrial(Numbers):
     failures: int
     """Number of the trial's failures."""
     length: int
@@ -155,7 +155,7 @@ class Failed(Numbers):
 
 @rule(TrialStopped.TYPE, "invalid_hyperparameters")
 @dataclass(frozen=True, kw_only=True)
-class InvalidHyperparameters(Numbers):
+class HyperparametersRefused(Numbers):
     """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`)."""
 
     error: str

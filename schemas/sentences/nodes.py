@@ -112,7 +112,7 @@ class EndedEarly(Numbers):
 
 @rule(NodeFailed.TYPE, "not_joined")
 @dataclass(frozen=True, kw_only=True)
-class NotJoined(Numbers):
+class JoinOverdue(Numbers):
     waited_seconds: float
     """Time since the node was first seen running."""
     join_seconds: float

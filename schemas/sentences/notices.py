@@ -29,7 +29,7 @@ class Tested(Numbers):
 
 @rule(WebhookTriggered.TYPE, "event")
 @dataclass(frozen=True, kw_only=True)
-class Recorded(Numbers):
+class EventRecorded(Numbers):
     """An event of a type that was asked for."""
 
     def sentence(self, about: Data) -> str:

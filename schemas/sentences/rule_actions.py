@@ -8,7 +8,7 @@ from tenuto.schemas.sentences import notices
 from tenuto.schemas.sentences.rules import rule
 
 for _kind in (
-    notices.Recorded,
+    notices.EventRecorded,
     notices.ExperimentEnded,
     notices.TrialEnded,
     notices.MetricBeyond,

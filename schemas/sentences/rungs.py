@@ -94,7 +94,7 @@ class Waits(Halved):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended(Halved):
+class EndedAtRung(Halved):
     @property
     def where(self) -> str:
         """The rung, with the trial's rank as far as it is known."""
@@ -106,14 +106,14 @@ class Ended(Halved):
 
 @rule(TrialStopped.TYPE, "asha.stop")
 @dataclass(frozen=True, kw_only=True)
-class Stopped(Ended):
+class Stopped(EndedAtRung):
     def sentence(self, about: Data) -> str:
         return f"{self.where}: outside the top 1/{self.divisor} ({self.those}), so it is stopped."
 
 
 @rule(TrialStopped.TYPE, "asha.no_chance")
 @dataclass(frozen=True, kw_only=True)
-class NoChance(Ended):
+class NoChance(EndedAtRung):
     """The trial can no longer be promoted: at least `top` trials are ahead of it for good, which is more than can go on."""
 
     expected: int

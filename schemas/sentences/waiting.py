@@ -23,7 +23,7 @@ class Waiting(Numbers):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gang(Waiting):
+class GangWaits(Waiting):
     """Slots that the gang needs, and where."""
 
     slots_wanted: int
@@ -58,7 +58,7 @@ def kept_for(experiments: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected(Gang):
+class Expected(GangWaits):
     expected_us: int | None = None
     """Expected start of the trial, in microseconds since 1970. Readers show it in their own time zone."""
     expected_trial: str = ""
@@ -71,7 +71,7 @@ class Expected(Gang):
 
 @rule(QUEUE, "too_large")
 @dataclass(frozen=True, kw_only=True)
-class TooLarge(Gang):
+class TooLarge(GangWaits):
     slots_offered: int
     """Slots that the pool's agents offer, busy or not."""
 
@@ -82,7 +82,7 @@ class TooLarge(Gang):
 
 @rule(QUEUE, "no_room")
 @dataclass(frozen=True, kw_only=True)
-class NoRoom(Gang):
+class NoRoom(GangWaits):
     slots_offered: int = 0
     """Slots that the pool's agents offer, busy or not."""
 
@@ -95,7 +95,7 @@ class NoRoom(Gang):
 
 @rule(QUEUE, "agents_full")
 @dataclass(frozen=True, kw_only=True)
-class AgentsFull(Gang):
+class AgentsFull(GangWaits):
     agents: int
     """Number of agents that may run the trial."""
     trials_max: int
@@ -133,7 +133,7 @@ class NoRoomYet(Expected):
 
 @rule(QUEUE, "soon")
 @dataclass(frozen=True, kw_only=True)
-class Soon(Gang):
+class Soon(GangWaits):
     slots_free: int
 
     def sentence(self, about: Data) -> str:
@@ -142,7 +142,7 @@ class Soon(Gang):
 
 @rule(QUEUE, "preempting")
 @dataclass(frozen=True, kw_only=True)
-class Preempting(Gang):
+class Preempting(GangWaits):
     victims: int
     """Number of trials that leave for the gang."""
     shrink: bool = False
@@ -158,7 +158,7 @@ class Preempting(Gang):
 
 @rule(QUEUE, "held")
 @dataclass(frozen=True, kw_only=True)
-class Held(Expected):
+class SlotsHeld(Expected):
     slots_free: int
     slots_leaving: int
     """Slots that are being freed."""
@@ -181,7 +181,7 @@ class Held(Expected):
 
 @rule(QUEUE, "behind")
 @dataclass(frozen=True, kw_only=True)
-class Behind(Gang):
+class Behind(GangWaits):
     kept: bool = True
     """True: the free slots are kept for others. False: the scheduler has not looked at the gang yet."""
 
@@ -214,7 +214,7 @@ class Limit(Waiting):
 
 @rule(QUEUE, "share")
 @dataclass(frozen=True, kw_only=True)
-class Share(Gang):
+class ShareUsed(GangWaits):
     slots_used: int
     """Slots that the trial's experiment uses."""
     slots_share: int

@@ -13,11 +13,11 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.http_serving import bind, is_loopback, serve
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.monitoring import catalogue
-from tenuto.kernel.monitoring.sampling import Sample, Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState, Sample
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.settings import Settings
@@ -29,8 +29,8 @@ from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserR
 from tenuto.services.gateway import projections
 from tenuto.services.gateway.cluster.adapters.node_tokens import NodeTokens
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.doors import Doors, Parts, make_doors
-from tenuto.services.gateway.experiments.adapters.context_requests import Contexts
+from tenuto.services.gateway.doors import DoorParts, Doors, make_doors
+from tenuto.services.gateway.experiments.adapters.context_requests import ContextServer
 from tenuto.services.gateway.experiments.adapters.contexts import clean
 from tenuto.services.gateway.experiments.adapters.deleting import Deleter, Remover, check_grace
 from tenuto.services.gateway.experiments.adapters.reached_limits import LimitKeeper
@@ -57,13 +57,13 @@ QUERY_SECONDS_MAX = 20.0
 
 
 class GatewayService:
-    def __init__(self, parts: Parts, doors: Doors, subjects: Sequence[Subject]) -> None:
+    def __init__(self, parts: DoorParts, doors: Doors, subjects: Sequence[Subject]) -> None:
         self.doors, self.port = doors, 0
         self._parts, self.loop = parts, parts.loop
         self._subjects = subjects
         self.permissions = permissions_of(self._subjects)
         bus, loop, clock = parts.bus, parts.loop, parts.clock
-        self._contexts = None if bus is None else Contexts(bus, parts.pool, doors.experiments.contexts)
+        self._contexts = None if bus is None else ContextServer(bus, parts.pool, doors.experiments.contexts)
         self._node_tokens = None if bus is None else self._tokens_of_nodes(bus)
         self._deleter = Deleter(loop, clock)
         self._limits = LimitKeeper(loop, clock, doors.experiments.views.stored_bytes, doors.base.views_reached)
@@ -94,7 +94,7 @@ class GatewayService:
         """Returns when requests can be sent to `port`."""
         await self._started.wait()
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         gauges = {"parked": lambda: parked_of(self._parts.pool), "door": self._door_gauges}
         watched = self.loop.watched().adding(gauges, {PROJECTION: self._parts.projector})
         return watched if self._effects is None else watched.adding({"effects": self._effects.sample})
@@ -184,7 +184,7 @@ async def build(
     bus: Client | None,
     clock: Clock,
     *,
-    feed: Callable[[], Feed] | None = None,
+    feed: Callable[[], EventFeed] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> GatewayService:
     """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. `without`: names of subjects that are
@@ -200,7 +200,7 @@ async def build(
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     projector = Projector(PROJECTION, projections.apply, pool, feed(), projections.TYPES)
     loop = ServiceLoop(GatewayCore(), log, feed(), clock, settings)
-    parts = Parts(settings, log, bus, clock, loop, pool, projector)
+    parts = DoorParts(settings, log, bus, clock, loop, pool, projector)
     doors = make_doors(parts, found, without)
     loop.on_folded(lambda _, events: _tell_of_rights(doors.log.tail, events))
     clean(doors.experiments.contexts)
@@ -213,5 +213,5 @@ def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
         tail.rights_changed()
 
 
-def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:
+def _over(log: EventLog, bus: Client) -> Callable[[], EventFeed]:
     return lambda: StreamFeed(log, bus)

@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command, FoldedCore
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import WebhookTriggered
-from tenuto.schemas.events.request import Request
+from tenuto.schemas.events.request import RequestEvent
 from tenuto.services.gateway import state
 from tenuto.services.gateway.decide import decide
 from tenuto.services.gateway.evolve import FOLDS, ONLY_DECIDED_ON
@@ -39,7 +39,7 @@ class GatewayCore(FoldedCore[State]):
         return decide(state, cause)
 
     def correlation_id(self, state: State, data: EventData) -> str:
-        if isinstance(data, (Request, WebhookTriggered)) and data.experiment_id is not None:
+        if isinstance(data, (RequestEvent, WebhookTriggered)) and data.experiment_id is not None:
             return str(data.experiment_id)
         return ""
 

@@ -55,7 +55,7 @@ from tenuto.services.gateway.notices.state import Webhook
 from tenuto.services.gateway.people.adapters import sso_visits as sso
 from tenuto.services.gateway.people.adapters.passwords import Passwords
 from tenuto.services.gateway.people.door import PeopleDoor
-from tenuto.services.gateway.reader.reader import Reader
+from tenuto.services.gateway.reader.reader import UserFileReader
 from tenuto.services.gateway.rights.permissions import Where
 from tenuto.services.gateway.state import State
 from tenuto.services.gateway.templates.door import TemplatesDoor
@@ -85,7 +85,7 @@ class Doors:
 
 
 @dataclass(frozen=True)
-class Parts:
+class DoorParts:
     """Common parts that every door is made of."""
 
     settings: Settings
@@ -99,7 +99,7 @@ class Parts:
     projector: Projector
 
 
-def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozenset[str] = frozenset()) -> Doors:
+def make_doors(parts: DoorParts, plugins: Mapping[str, DoorPlugin], without: frozenset[str] = frozenset()) -> Doors:
     """`plugins`: subjects that entry points declare. `without`: names of others that are left out, of those that no other needs.
     Raises TokenError, SettingsError."""
     settings, loop, pool = parts.settings, parts.loop, parts.pool
@@ -113,7 +113,7 @@ def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozens
             await automations.forget(name)
 
     secrets = Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None)
-    vault, reader, verifier, tables = Vault(secrets), Reader(), Verifier(), MetricTables(pool)
+    vault, reader, verifier, tables = Vault(secrets), UserFileReader(), Verifier(), MetricTables(pool)
     base = _base(parts, views, upkeep, automations)
     seen_events = SeenEvents(parts.log, lambda: loop.state, loop.wait_position)
 
@@ -165,7 +165,7 @@ def make_doors(parts: Parts, plugins: Mapping[str, DoorPlugin], without: frozens
     )
 
 
-def _base(parts: Parts, views: Views, upkeep: Upkeep, automations: Automations | None) -> Door:
+def _base(parts: DoorParts, views: Views, upkeep: Upkeep, automations: Automations | None) -> Door:
     """Raises TokenError."""
     settings, loop = parts.settings, parts.loop
 
@@ -190,7 +190,7 @@ def _base(parts: Parts, views: Views, upkeep: Upkeep, automations: Automations |
 
 
 def _log(
-    base: Door, parts: Parts, views: Views, upkeep: Upkeep, stores: Stores, seen_events: SeenEvents, notices: NoticesDoor,
+    base: Door, parts: DoorParts, views: Views, upkeep: Upkeep, stores: Stores, seen_events: SeenEvents, notices: NoticesDoor,
     automations: AutomationsDoor | None,
 ) -> LogDoor:  # fmt: skip
     async def troubles_of_automations() -> tuple[AutomationTroubleView, ...]:
@@ -261,7 +261,7 @@ def _nats_ca(settings: Settings) -> str:
         raise SettingsError(f"TENUTO_NATS_CA_FILE is {settings.nats_ca_file}, which cannot be read: {error}.") from None
 
 
-def _deliveries(parts: Parts, views: Views, vault: Vault) -> Deliveries:
+def _deliveries(parts: DoorParts, views: Views, vault: Vault) -> Deliveries:
     """Raises SettingsError."""
     settings, loop = parts.settings, parts.loop
     allowed = allowed_networks(settings.webhook_addresses)

@@ -17,9 +17,9 @@ from tenuto.services.gateway.http.context import Door
 from tenuto.services.gateway.http.examples import exemplify
 from tenuto.services.gateway.http.gate import Gate
 from tenuto.services.gateway.http.origins import allow, origins
-from tenuto.services.gateway.http.page import Page
+from tenuto.services.gateway.http.page import WebPage
 from tenuto.services.gateway.http.problems import ErrorView
-from tenuto.services.gateway.http.request_metrics import Measured
+from tenuto.services.gateway.http.request_metrics import RequestMetrics
 from tenuto.services.gateway.http.statuses import declare
 from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.http.transfer import Transfer
@@ -47,8 +47,8 @@ def make_app(doors: Mapping[type[Door], Door], subjects: Sequence[Subject], perm
         for middleware in subject.middleware:
             app.add_middleware(middleware)
     allow(app, origins(base.settings.cors_origins))
-    app.add_middleware(Page, pages={address: page for subject in subjects for address, page in subject.pages.items()})
-    app.add_middleware(Measured)
+    app.add_middleware(WebPage, pages={address: page for subject in subjects for address, page in subject.pages.items()})
+    app.add_middleware(RequestMetrics)
     return app
 
 

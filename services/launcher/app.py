@@ -10,10 +10,10 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.secrets import Secrets
@@ -57,7 +57,7 @@ class Launcher:
         self._assigner, self._pool = assigner, pool
         loop.on_folded(Losses().note)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched().adding({"nodes": lambda: nodes_of(self.loop), "backlog": lambda: backlog_of(self._backlogs)})
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class Launcher:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Launcher:
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)

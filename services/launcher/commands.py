@@ -11,7 +11,7 @@ from tenuto.schemas.reports import LauncherReport
 
 
 @dataclass(frozen=True)
-class RecordReport:
+class RecordRunReport:
     """An agent's report about the workers of one allocation."""
 
     id: UUID

@@ -8,7 +8,7 @@ from tenuto.kernel.codec import Codec
 from tenuto.kernel.core import Command, FoldedCore
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.run import Run
+from tenuto.schemas.events.run import RunEvent
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.launcher import decide, state
 from tenuto.services.launcher.evolve import FOLDS
@@ -29,7 +29,7 @@ class LauncherCore(FoldedCore[State]):
         return decide.decide(state, cause)
 
     def correlation_id(self, state: State, data: EventData) -> str:
-        return str(experiment_of(data.allocation_id)) if isinstance(data, Run) else ""
+        return str(experiment_of(data.allocation_id)) if isinstance(data, RunEvent) else ""
 
     def check(self, state_: State) -> None:
         state.check(state_)

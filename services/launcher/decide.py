@@ -26,7 +26,7 @@ from tenuto.schemas.events.run import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import RendezvousReport, WorkersExitedReport, WorkersStartingReport
-from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordRunReport
 from tenuto.services.launcher.policies.membership import refusal
 from tenuto.services.launcher.policies.provisioning import decisions as provisioning
 from tenuto.services.launcher.policies.provisioning.nodes import agents_lost
@@ -107,7 +107,7 @@ def granted(state: State, data: AllocationGranted, time_us: int) -> Sequence[Eve
     return ()
 
 
-def record(state: State, command: RecordReport) -> Sequence[EventData]:
+def record(state: State, command: RecordRunReport) -> Sequence[EventData]:
     """A report that was recorded before, or of an allocation that is over, decides nothing."""
     report = command.report
     allocation = state.allocations.get(report.allocation_id)

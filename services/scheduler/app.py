@@ -10,9 +10,9 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.service import spare_collector
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
@@ -34,7 +34,7 @@ class Scheduler:
         self.loop, self._questions = loop, questions
         loop.on_folded(_tell)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched().adding({"pools": lambda: pools_of(self.loop)})
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class Scheduler:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Scheduler:
     """Scheduler with its loop. For tests: `feed` replaces the bus as the source of events, and `checks` asserts the invariants
     after each commit."""

@@ -8,17 +8,17 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.kernel.decision_tables import decisions, nothing
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import Agent as AgentData
+from tenuto.schemas.events.agent import AgentEvent as AgentData
 from tenuto.schemas.events.agent import AgentJoined
-from tenuto.schemas.events.node import Node as NodeData
+from tenuto.schemas.events.node import NodeEvent as NodeData
 from tenuto.schemas.events.node import NodeReleased
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.registry import Reason
-from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
+from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, RequestEvent, SlotsClosed
 from tenuto.schemas.events.run import RestartPauseEnded, WorkersExited
 from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
-from tenuto.schemas.events.trial import Trial as TrialData
+from tenuto.schemas.events.trial import TrialEvent as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of
 from tenuto.schemas.sentences.grants import GoesOnResized
 from tenuto.schemas.sentences.released_slots import (
@@ -84,7 +84,7 @@ def changed(
 
 def moved_on(
     state: State,
-    data: Request | Search | WorkersExited | RestartPauseEnded | TrialData,
+    data: RequestEvent | Search | WorkersExited | RestartPauseEnded | TrialData,
     time_us: int,
     policy: Policy | None,
 ) -> Sequence[EventData]:
@@ -190,7 +190,7 @@ def _pools_of_slots(state: State, data: EventData) -> list[str]:
 
 
 def _experiment_of(data: EventData) -> int:
-    if isinstance(data, Request | Search):
+    if isinstance(data, RequestEvent | Search):
         return data.experiment_id
     assert isinstance(data, WorkersExited | RestartPauseEnded | TrialData)
     return experiment_of(data.trial_id)

@@ -10,9 +10,9 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import stop_task
@@ -32,7 +32,7 @@ class Searcher:
         self._proposer = Proposer(loop, clock)
         loop.on_folded(_tell)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched()
 
     async def run(self) -> None:
@@ -45,7 +45,7 @@ class Searcher:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Searcher:
     """Builds the searcher. For tests: `feed` replaces the bus as the source of events, `checks` asserts the invariants after each
     commit."""

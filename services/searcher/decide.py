@@ -24,7 +24,7 @@ from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.evolve import experiment_of, fold
 from tenuto.services.searcher.evolve.trials import number_of, paused
 from tenuto.services.searcher.methods import Method, UnknownRules, method_for
-from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
+from tenuto.services.searcher.methods.base import PauseAtRung, Proposal, Rules
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
 from tenuto.services.searcher.methods.endings import canceled, ended_by_itself, ending, given_up, invalid, outlived, rules_lost
 from tenuto.services.searcher.methods.sampling import Undrawable, trial_seed
@@ -115,7 +115,7 @@ class _Decision:
         self.method = method
         self.over = False
         """True once the experiment has ended."""
-        self.decided: list[EventData | Waits] = []
+        self.decided: list[EventData | PauseAtRung] = []
         self.undrawable = ""
         """Reason why no further trial can be drawn, for the user; empty: none so far. Running and waiting trials are searched to
         their end, then the search fails."""
@@ -128,7 +128,7 @@ class _Decision:
         else:
             self.now = changed
 
-    def wait(self, waits: Waits, trial: Trial) -> None:
+    def wait(self, waits: PauseAtRung, trial: Trial) -> None:
         self.decided.append(waits)
         self.now = paused(self.now, trial)
 
@@ -198,7 +198,7 @@ class _Decision:
             self.emit(invalid(self.now, trial, cause))
         elif trial.status == "reported" and not self.now.canceling:
             reached = self.method.reached(self.now, trial)
-            if isinstance(reached, Waits):
+            if isinstance(reached, PauseAtRung):
                 self.wait(reached, trial)
             else:
                 self.emit(reached)
@@ -287,15 +287,15 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
     )
 
 
-def _without_passing_pauses(decided: list[EventData | Waits]) -> list[EventData]:
+def _without_passing_pauses(decided: list[EventData | PauseAtRung]) -> list[EventData]:
     """A trial that pauses and goes on (or is stopped) in the same step never pauses: it keeps its slots, or leaves at once."""
     later: set[str] = set()
     kept: list[EventData] = []
     # From the end, so that a pause knows whether its trial goes on or stops later in the step.
     for data in reversed(decided):
-        if isinstance(data, (Waits, TrialPaused)):
+        if isinstance(data, (PauseAtRung, TrialPaused)):
             if data.trial_id not in later:
-                kept.append(data.paused() if isinstance(data, Waits) else data)
+                kept.append(data.paused() if isinstance(data, PauseAtRung) else data)
             continue
         if isinstance(data, (TrialExtended, TrialStopped)):
             later.add(data.trial_id)

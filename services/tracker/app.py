@@ -11,10 +11,10 @@ from nats.aio.client import Client
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
@@ -25,10 +25,10 @@ from tenuto.schemas.events.request import ExperimentDeleted
 from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
-from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects import DeletionEvents, delete_checkpoint
 from tenuto.services.tracker.effects.deleting import delete_experiment
 from tenuto.services.tracker.effects.sweeping import Sweeper
-from tenuto.services.tracker.handlers import Receiver
+from tenuto.services.tracker.handlers import ReportReceiver
 from tenuto.services.tracker.state import State
 
 POOL_CONNECTIONS_MAX = 4
@@ -44,7 +44,7 @@ class Tracker:
         self._sweeper = sweeper
         self._lanes, self._effects, self._pool = lanes, effects, pool
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self.loop.watched().adding({"effects": self._effects.sample})
 
     async def run(self) -> None:
@@ -61,19 +61,19 @@ class Tracker:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: EventFeed | None = None, checks: bool = False
 ) -> Tracker:
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     stores = stores_of(settings.shared_directory, settings.stores_file)
-    receiver = Receiver(loop, log, pool, clock, await load_report_tokens(pool))
+    receiver = ReportReceiver(loop, log, pool, clock, await load_report_tokens(pool))
     lanes: dict[Lane, Ingress] = {
         "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
-    remembered = Remembered()
+    remembered = DeletionEvents()
     loop.on_folded(remembered.note)
     delete = partial(delete_checkpoint, log, stores, remembered)
     delete_all = partial(delete_experiment, log, stores, pool)

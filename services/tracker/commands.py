@@ -9,7 +9,7 @@ from tenuto.schemas.reports import TrackerReport
 
 
 @dataclass(frozen=True)
-class RecordReport:
+class RecordTrialReport:
     """Put a worker's report on record, if its allocation is current."""
 
     id: UUID

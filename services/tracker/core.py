@@ -10,7 +10,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.tracker import decide, state
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.evolve import FOLDS
 from tenuto.services.tracker.state import State
 
@@ -36,7 +36,7 @@ class TrackerCore(FoldedCore[State]):
 
     def guards(self, state: State, cause: Event | Command) -> Mapping[str, int]:
         """A report is judged by the allocations as they are when it is committed, not as they were when it was read."""
-        if not isinstance(cause, RecordReport):
+        if not isinstance(cause, RecordTrialReport):
             return {}
         experiment = state.experiment(experiment_of(cause.report.trial_id))
         if experiment is None:

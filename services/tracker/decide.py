@@ -45,7 +45,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.sentences.reports import NoSuchTrial, NotCurrent, OtherTrial, Released
 from tenuto.schemas.sentences.rules import Numbers
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.policies import restart_limits
 from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
@@ -57,7 +57,7 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     return COMMANDS.get(type(cause), nothing)(state, cause)
 
 
-def record(state: State, command: RecordReport) -> Sequence[EventData]:
+def record(state: State, command: RecordTrialReport) -> Sequence[EventData]:
     """The report as an event, or why it is none."""
     report = command.report
     refusal = _refusal(state, report)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.kernel.folding import Folds, unchanged
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased, Pool
+from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased, PoolEvent
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
@@ -31,7 +31,7 @@ from tenuto.services.tracker.policies.restart_limits import Ends
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
-EVENTS_OF_POOLS: tuple[type[EventData], ...] = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, Pool))
+EVENTS_OF_POOLS: tuple[type[EventData], ...] = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, PoolEvent))
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:

@@ -25,7 +25,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsRead, TrackerReport
 from tenuto.schemas.text import INTEGER_MAX, storable_json
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.projections.logs import Logs, write_logs
 from tenuto.services.tracker.projections.metrics import write_metrics
 from tenuto.services.tracker.state import State
@@ -40,7 +40,7 @@ BATCHES_MAX = 2**62
 M = TypeVar("M", bound=Model)
 
 
-class Receiver:
+class ReportReceiver:
     def __init__(self, loop: ServiceLoop[State], log: EventLog, pool: asyncpg.Pool, clock: Clock, tokens: ReportTokens) -> None:
         self._loop, self._log, self._pool, self._clock, self._tokens = loop, log, pool, clock, tokens
 
@@ -48,7 +48,8 @@ class Receiver:
         """Lane `tracker`."""
         read = read_all(reports, lambda report: self._checked(report, _tracker_report(report)))
         commands = [
-            RecordReport(report.id, self._clock.now_us(), said, report.trace) for report, said in zip(reports, read, strict=True)
+            RecordTrialReport(report.id, self._clock.now_us(), said, report.trace)
+            for report, said in zip(reports, read, strict=True)
         ]
         await self._catch_up(commands)
         with telemetry.span("tracker record", links=[report.trace for report in reports if report.trace]):
@@ -57,7 +58,7 @@ class Receiver:
             if isinstance(answer, Refused):  # a defect of ours: what is merely not current is recorded as ReportRefused
                 raise Poison(report, str(answer))
 
-    async def _catch_up(self, commands: Sequence[RecordReport]) -> None:
+    async def _catch_up(self, commands: Sequence[RecordTrialReport]) -> None:
         """A worker may report before this service has read of its allocation. Where a report's allocation is not known as the
         current one, the log is first read to its present end: what the report relies on was recorded before it was sent."""
         await self._loop.wait_ready()

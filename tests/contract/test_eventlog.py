@@ -15,7 +15,7 @@ from tenuto.kernel.eventlog import (
     READ_BYTES_MAX,
     READ_EVENTS_MAX,
     Append,
-    Checkpoint,
+    ConsumerCheckpoint,
     DuplicateEvent,
     EventLog,
     Fenced,
@@ -71,7 +71,7 @@ async def test_a_new_log_is_empty(log: EventLog) -> None:
     assert await log.head() == 0
     assert await log.read(0) == []
     assert await log.stream_version("trial/1-1") == 0
-    assert await log.checkpoint("searcher") == Checkpoint("searcher", 0, 0)
+    assert await log.checkpoint("searcher") == ConsumerCheckpoint("searcher", 0, 0)
     assert await log.latest_snapshot("searcher", 1) is None
     assert await log.find(event(1).id) is None
     assert (await log.verify()).tampered is None
@@ -223,12 +223,12 @@ async def test_expected_versions(log: EventLog) -> None:
 async def test_the_checkpoint_moves_with_the_events(log: EventLog) -> None:
     new = await log.checkpoint("searcher")
     first = await log.append(Append(events(1, 2), new, 7))
-    assert first.checkpoint == Checkpoint("searcher", 7, 1)
+    assert first.checkpoint == ConsumerCheckpoint("searcher", 7, 1)
     assert first.checkpoint == await log.checkpoint("searcher")
     second = await log.append(Append([], first.checkpoint, 9))
     assert second.events == ()
-    assert second.checkpoint == Checkpoint("searcher", 9, 2) == await log.checkpoint("searcher")
-    assert await log.checkpoint("scheduler") == Checkpoint("scheduler", 0, 0)
+    assert second.checkpoint == ConsumerCheckpoint("searcher", 9, 2) == await log.checkpoint("searcher")
+    assert await log.checkpoint("scheduler") == ConsumerCheckpoint("scheduler", 0, 0)
     with pytest.raises(ValueError, match="move back"):
         await log.append(Append([], second.checkpoint, 8))
 
@@ -237,7 +237,7 @@ async def test_a_second_instance_is_fenced(log: EventLog) -> None:
     new = await log.checkpoint("searcher")
     first = (await log.append(Append([event(1)], new, 0))).checkpoint
     assert first is not None
-    for old in (new, Checkpoint("searcher", 5, 1), Checkpoint("searcher", 0, 2), Checkpoint("scheduler", 3, 0)):
+    for old in (new, *(ConsumerCheckpoint(*moved) for moved in (("searcher", 5, 1), ("searcher", 0, 2), ("scheduler", 3, 0)))):
         with pytest.raises(Fenced):
             await log.append(Append([event(2)], old, 6))
     assert await log.head() == 1
@@ -260,7 +260,7 @@ async def test_a_refused_append_leaves_the_checkpoint(log: EventLog) -> None:
 async def test_the_first_of_several_errors_is_raised(log: EventLog) -> None:
     known = (await log.append(Append([event(1)], await log.checkpoint("searcher"), 1))).checkpoint
     with pytest.raises(Fenced):
-        await log.append(Append([event(1)], Checkpoint("searcher"), 1, {"trial/1-1": 0}))
+        await log.append(Append([event(1)], ConsumerCheckpoint("searcher"), 1, {"trial/1-1": 0}))
     with pytest.raises(VersionConflict):
         await log.append(Append([event(1)], known, 1, {"trial/1-1": 0}))
 

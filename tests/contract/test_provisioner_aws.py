@@ -160,7 +160,7 @@ async def test_a_start_whose_answer_was_lost_is_one_start(made: Any, ec2: Ec2, m
 )  # fmt: skip
 def test_what_an_error_of_ec2_means(code: str, status: int, kind: str) -> None:
     message = "No. Encoded authorization failure message: " + "x" * 900
-    error = door.Refusal(code, message, status).error("start node gpus-1")
+    error = door.Ec2Refusal(code, message, status).error("start node gpus-1")
     assert error.kind == kind
     assert str(error) == f"EC2 does not start node gpus-1: No ({code})."
 

@@ -85,7 +85,7 @@ async def test_nodes_of_one_group_are_one_array_and_end_one_by_one(bench: SlurmB
     ran: list[str] = []
     run = commands.run
 
-    async def counted(*command: str, text: str = "") -> commands.Said:
+    async def counted(*command: str, text: str = "") -> commands.CommandResult:
         ran.append(command[0])
         assert SECRET not in text + " ".join(command)
         return await run(*command, text=text)

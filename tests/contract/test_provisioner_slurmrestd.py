@@ -14,7 +14,7 @@ from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, by_rest, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import JobSubmission
 from tenuto.services.launcher.adapters.provisioners.slurm.rest_bodies import body_of
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, RestSettings
 from tests.support import slurm as support
@@ -101,7 +101,7 @@ async def test_a_socket_that_sees_who_asks_needs_no_token(bench: RestBench) -> N
         assert await rest.version() == 38
         row = jobs.Row(("gpus-1",))
         comment = jobs.comment_of(bench.cluster, POOL, row)
-        job = await rest.submit(Submission("gpus-1", comment, "/dev/null", "#!/bin/sh\nsleep 600\n", PARENT))
+        job = await rest.submit(JobSubmission("gpus-1", comment, "/dev/null", "#!/bin/sh\nsleep 600\n", PARENT))
         assert [item.id for item in await rest.jobs() if item.cluster == bench.cluster] == [job]
         await rest.cancel([job, "999999"])
     finally:
@@ -129,7 +129,7 @@ def test_a_job_as_each_version_is_told_of_it() -> None:
         directory="/d", partition="gpu", time="1-0:00:30", gres="gpu:a100:4", cpus_per_task=8, mem="3G", constraint="a100",
         extra=("--exclusive", "--nice=5"),
     )  # fmt: skip
-    wanted = Submission("gpus-1..3", "tenuto/c/gpus/gpus/1", "/d/%A_%a.log", "#!/bin/sh\n", settings, "0-2")
+    wanted = JobSubmission("gpus-1..3", "tenuto/c/gpus/gpus/1", "/d/%A_%a.log", "#!/bin/sh\n", settings, "0-2")
     old, new = body_of(wanted, 38)["job"], body_of(wanted, 41)["job"]
     same = {
         "name": "gpus-1..3", "comment": "tenuto/c/gpus/gpus/1", "array": "0-2", "partition": "gpu", "constraints": "a100",

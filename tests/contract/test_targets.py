@@ -13,7 +13,7 @@ import pytest
 
 from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, PluginTarget, SlackTarget
 from tenuto.services.gateway.notices.adapters.addresses import allowed_networks
-from tenuto.services.gateway.notices.adapters.messages import Message, Told
+from tenuto.services.gateway.notices.adapters.messages import Message, NoticeInWords
 from tenuto.services.gateway.notices.adapters.targets import opening, target
 from tenuto.services.gateway.notices.adapters.targets.opening import Sealed, new_secret, open_target
 from tenuto.services.gateway.notices.adapters.targets.target import NotEver, NotNow, Target
@@ -23,7 +23,7 @@ from tests.support.receivers import Fault, NtfyReceiver, PagerDutyReceiver, Rece
 from tests.support.waiting import SECONDS_MAX
 
 LOOPBACK = allowed_networks("127.0.0.0/8")
-TOLD = Told(
+TOLD = NoticeInWords(
     id="00000000-0000-5000-8000-000000000001",
     number=1,
     time_us=1_700_000_000_000_000,

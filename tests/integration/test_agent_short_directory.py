@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
-from tenuto.workers.agent.runtimes.docker.door import Door
+from tenuto.workers.agent.runtimes.docker.door import ContainerSocket
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.private_directories import ShortDirectory, short_directory, sweep_short_directories
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
@@ -54,7 +54,7 @@ def agent_on(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("kind", [UnixEndpoint, Door])
+@pytest.mark.parametrize("kind", [UnixEndpoint, ContainerSocket])
 async def test_an_agent_that_ends_removes_its_socket_s_directory(
     temporary: Path, tmp_path: Path, kind: type[UnixEndpoint]
 ) -> None:

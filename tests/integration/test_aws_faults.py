@@ -15,7 +15,7 @@ from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.adapters.provisioners.aws import AwsProvisioner, door
-from tenuto.services.launcher.adapters.provisioners.aws.door import Door
+from tenuto.services.launcher.adapters.provisioners.aws.door import Ec2Client
 from tests.support.ec2 import CREDENTIALS, REGION, ZONE, Ec2, Faults, linux_image, running
 from tests.support.kept_nodes import TOKEN, KeptNodes, asked_more, hurry, until
 
@@ -33,7 +33,7 @@ class World(KeptNodes):
     def __init__(self, ec2: Ec2, directory: Path) -> None:
         super().__init__(POOL, self._opened)
         self.ec2, self.directory = ec2, directory
-        self.door: Door | None = None
+        self.door: Ec2Client | None = None
 
     async def provision(self, nodes_max: int) -> None:
         settings = {

@@ -30,7 +30,7 @@ from tenuto.services.gateway.trials.adapters.downloads import (
     tar_stream,
     verify_checkpoint,
 )
-from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects import DeletionEvents, delete_checkpoint
 from tests.support.memory_log import MemoryEventLog
 from tests.support.s3_server import STORE, S3Server
 
@@ -93,7 +93,7 @@ async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: 
         await record(log, saved(location_of(storage.name, "1-1", manifest.checkpoint_id), manifest.checkpoint_id, manifest))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason=Reason(rule="test")))
     for _ in range(2):
-        await delete_checkpoint(log, storage.stores, Remembered(), event)
+        await delete_checkpoint(log, storage.stores, DeletionEvents(), event)
         assert checkpoints.list_manifests(store) == ["1-1-1-2"]
         assert checkpoints.verify(store, second) == []
         assert len(list(store.entries("blobs"))) == 2
@@ -107,7 +107,7 @@ async def test_a_location_of_another_trial_is_left_alone(storage: Named, tmp_pat
     await record(log, saved(location_of(storage.name, "1-2", "1-1-1-1"), "1-1-1-1", manifest))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason=Reason(rule="test")))
     with pytest.raises(NotOurs):
-        await delete_checkpoint(log, storage.stores, Remembered(), event)
+        await delete_checkpoint(log, storage.stores, DeletionEvents(), event)
     assert checkpoints.verify(other, manifest) == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.kernel.settings import Settings
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.choose import make_runtime
 from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
@@ -35,7 +35,7 @@ async def test_a_trial_is_root_only_where_the_operator_says_so(
         docker_url=docker_daemon.url, docker_root=docker_root, docker_network="none",
         docker_mounts=",".join(support.mounts()), docker_warm_containers_max=0, shared_directory=str(tmp_path / "shared"),
     )  # fmt: skip
-    runtime = make_runtime(settings, Node(AGENT, agent), tmp_path / "shared", slots=SLOTS)
+    runtime = make_runtime(settings, AgentNode(AGENT, agent), tmp_path / "shared", slots=SLOTS)
     assert isinstance(runtime, SeveralRuntimes)
     [containers] = [one for one in runtime.all if isinstance(one, DockerRuntime)]
     containers._facts = replace(containers._facts, command=shell(LOOKS))

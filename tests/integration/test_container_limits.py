@@ -13,8 +13,8 @@ import pytest
 from tenuto.kernel.account import find_account
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
-from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.node import AgentNode
+from tenuto.workers.agent.runtimes.docker.description import ContainerLimits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
 from tenuto.workers.agent.runtimes.runtime import Exit, Work
@@ -38,9 +38,9 @@ class Bench:
         self.agent.mkdir(mode=0o711)
         self.context.mkdir(mode=0o755)
 
-    async def printed(self, limits: Limits, **environment: object) -> tuple[str, ...]:
+    async def printed(self, limits: ContainerLimits, **environment: object) -> tuple[str, ...]:
         runtime = InImage(
-            Node(AGENT, self.agent),
+            AgentNode(AGENT, self.agent),
             stores_of(str(self.agent.parent / "shared"), ""),
             url=self._daemon.url,
             slots=SLOTS,
@@ -79,18 +79,18 @@ async def bench(docker_daemon: Daemon, tmp_path: Path) -> AsyncIterator[Bench]:
 
 @pytest.mark.parametrize("by_operator", [True, False])
 async def test_limits_and_a_root_that_cannot_be_written(bench: Bench, by_operator: bool) -> None:
-    limits = Limits(ulimits=read_ulimits("nofile=700:800, stack=4194304"), read_only=by_operator)
+    limits = ContainerLimits(ulimits=read_ulimits("nofile=700:800, stack=4194304"), read_only=by_operator)
     printed = await bench.printed(limits, read_only=not by_operator)
     assert printed == ("700", "800", "4096", "1", "written", "not written")
 
 
 async def test_without_them_a_container_is_as_before(bench: Bench) -> None:
-    assert (await bench.printed(Limits()))[3:] == ("0", "written", "not written")
+    assert (await bench.printed(ContainerLimits()))[3:] == ("0", "written", "not written")
 
 
 async def test_a_limit_that_the_daemon_may_not_set_is_told_with_its_setting(bench: Bench) -> None:
     with pytest.raises(OSError, match="TENUTO_DOCKER_ULIMITS"):
-        await bench.printed(Limits(ulimits=read_ulimits("nofile=2147483648")))
+        await bench.printed(ContainerLimits(ulimits=read_ulimits("nofile=2147483648")))
 
 
 @pytest.mark.parametrize(("program", "code"), [("/bin/true", 0), ("/bin/false", 1)])
@@ -101,7 +101,7 @@ async def test_an_image_whose_python_runs_nothing_is_no_lost_node(
     name = f"tenuto/python{program.replace('/', '-')}:1"
     support.make_image(docker_daemon.client, name, python=program)
     monkeypatch.setattr(support, "IMAGE", name)
-    assert await bench.printed(Limits()) == ()
+    assert await bench.printed(ContainerLimits()) == ()
     assert bench.ended is not None
     assert bench.ended.code == (EXIT_CODE_WILL_REPEAT if code else 1)
     assert bench.ended.said == f"The image's python3 could not begin (exit code {code}): it said nothing"

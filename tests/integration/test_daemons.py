@@ -21,7 +21,7 @@ from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.process.warm import Zygote
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import Job
+from tenuto.workers.harness.zygote import ForkOrder
 from tests.support.runtimes import make_runtime, work_of
 from tests.support.waiting import SECONDS_MAX, until_on_loop
 
@@ -155,7 +155,7 @@ async def test_they_end_with_a_warm_worker(trial: Trial, killed: bool) -> None:
     zygote = Zygote({**os.environ, FRAMEWORK_VARIABLE: "pytorch"}, trial.directory / "log")
     assert await zygote.ready()
     files = RunFiles(trial.directory)
-    job = Job(
+    job = ForkOrder(
         environment=dict(os.environ), cwd=str(trial.context), mark=f"{trial.directory}:1-1-1", exit_file=str(files.exit),
         stdout=str(files.stdout), stderr=str(files.stderr), command=[*trial.command(STAYS if killed else WAITS)],
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import nats
 import pytest
 
-from tenuto.automation.reader import Event, FilePosition, Place, Reader
+from tenuto.automation.reader import Event, FilePosition, HandledEvent, Reader
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.bus import close, connect
 from tenuto.kernel.bus_permissions import reader_user
@@ -189,10 +189,10 @@ async def test_it_goes_on_behind_the_place_that_is_kept_and_refuses_that_of_anot
 
         return reader
 
-    await position.save(Place(2, str(second.id)))
+    await position.save(HandledEvent(2, str(second.id)))
     await _run(made(), done, 3)
     assert (seen, (await position.load() or first).position) == ([3], 3)
-    for place in (Place(2, str(first.id)), Place(50, str(first.id))):
+    for place in (HandledEvent(2, str(first.id)), HandledEvent(50, str(first.id))):
         await position.save(place)
         with pytest.raises(ValueError, match=f"The position {place.position} of this reader belongs to another log"):
             await made().run()

@@ -32,7 +32,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MetadataServe
         monkeypatch.setattr(module, name, 0.01)
     monkeypatch.setattr(aws.Spot, "pause_seconds", 0.01)
     monkeypatch.setattr(aws.Maintenance, "pause_seconds", 0.01)
-    monkeypatch.setattr(gcp.Value, "pause_seconds", 0.01)
+    monkeypatch.setattr(gcp.MetadataValue, "pause_seconds", 0.01)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with metadata_server() as found:
         yield found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.feed import Feed, LogFeed
+from tenuto.kernel.feed import EventFeed, LogFeed
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import ExperimentCanceled
 from tests.support.gateway_world import gateway_world
@@ -28,9 +28,9 @@ class Held:
 
 
 async def test_an_experiment_that_is_shown_as_ended_is_deleted(database: Any, tmp_path: Path) -> None:
-    let, feeds = asyncio.Event(), list[Feed]()
+    let, feeds = asyncio.Event(), list[EventFeed]()
 
-    def feed(log: PostgresEventLog) -> Feed:
+    def feed(log: PostgresEventLog) -> EventFeed:
         feeds.append(Held(log, let) if feeds else LogFeed(log))
         return feeds[-1]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.services.gateway.http.fair_queue import Turns
-from tenuto.services.gateway.reader.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
+from tenuto.services.gateway.reader.reader import WAITING_PER_USER_MAX, ReaderBusy, UserFileReader
 
 CONFIG = b"""
 name: digits
@@ -27,7 +27,7 @@ async def test_a_user_whose_archives_take_for_ever_holds_up_nobody(tmp_path: Pat
     os.mkfifo(endless)  # its reader waits for a writer that never comes
     with tarfile.open(whole, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("model_def.py"), io.BytesIO())
-    reader = Reader()
+    reader = UserFileReader()
     slow = [asyncio.create_task(reader.archive(endless, "mallory")) for _ in range(WAITING_PER_USER_MAX)]
     try:
         await asyncio.sleep(0)  # all of them have asked

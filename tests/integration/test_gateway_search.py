@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.events.search import ExperimentStarted, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway.trials.policies.pareto import Goal, Measured, front
+from tenuto.services.gateway.trials.policies.pareto import Goal, ParetoCandidate, front
 from tests.integration.test_gateway_rest import WHY, World, world  # noqa: F401 - a fixture
 
 NSGA2 = """
@@ -32,9 +32,9 @@ GOALS = (Goal("a", True), Goal("b", False))
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40))
 def test_the_front_is_whom_nobody_dominates(values: list[tuple[int, int]]) -> None:
-    trials = [Measured(number, 1, (float(a), float(b))) for number, (a, b) in enumerate(values, 1)]
+    trials = [ParetoCandidate(number, 1, (float(a), float(b))) for number, (a, b) in enumerate(values, 1)]
 
-    def dominates(one: Measured, other: Measured) -> bool:
+    def dominates(one: ParetoCandidate, other: ParetoCandidate) -> bool:
         no_worse = one.values[0] <= other.values[0] and one.values[1] >= other.values[1]
         return no_worse and one.values != other.values
 

@@ -15,7 +15,7 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner
 from tenuto.services.launcher.adapters.provisioners import gcp as module
 from tenuto.services.launcher.adapters.provisioners.gcp import GcpProvisioner
-from tenuto.services.launcher.adapters.provisioners.gcp.door import Door
+from tenuto.services.launcher.adapters.provisioners.gcp.door import ComputeEngineClient
 from tests.support.compute_engine import ComputeEngine, Faults
 from tests.support.compute_engine_rules import ZONES
 from tests.support.gcp_bench import KEY, settings_of
@@ -30,8 +30,8 @@ CLUSTER = "cluster-1"
 async def test_what_runs_is_what_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
     monkeypatch.setattr(module, "LOOK_SECONDS_FIRST", 0.05)
-    monkeypatch.setattr(Door, "close", lambda _: None)
-    engine, drawn, doors = ComputeEngine(hidden_lists=2), random.Random(16), list[Door]()
+    monkeypatch.setattr(ComputeEngineClient, "close", lambda _: None)
+    engine, drawn, doors = ComputeEngine(hidden_lists=2), random.Random(16), list[ComputeEngineClient]()
     engine.quotas |= {"CPUS": 1e6, "INSTANCES": 1e6}
     await engine.start()
     (tmp_path / KEY).write_text(engine.key_file())

@@ -19,7 +19,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.anchor_targets import targets
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append, Checkpoint, Snapshot
+from tenuto.kernel.eventlog import Append, ConsumerCheckpoint, Snapshot
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.relay import Relay
@@ -117,7 +117,7 @@ def settings(database: Any, nats: NatsServer, tmp_path: Path) -> Settings:
 async def log(database: Any) -> AsyncIterator[PostgresEventLog]:
     log = await PostgresEventLog.connect(database.url)
     await log.append(Append([event(number) for number in range(1, EVENTS + 1)]))
-    await log.append(Append(checkpoint=Checkpoint("tracker"), next_position=EVENTS))
+    await log.append(Append(checkpoint=ConsumerCheckpoint("tracker"), next_position=EVENTS))
     await log.save_snapshot(Snapshot("tracker", EVENTS, EVENTS, 1, b"{}"))
     yield log
     await log.close()

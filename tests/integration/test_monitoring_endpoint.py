@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tenuto.kernel.monitoring import catalogue, endpoint
-from tenuto.kernel.monitoring.endpoint import CONNECTIONS_PER_ADDRESS_MAX, Endpoint
-from tenuto.kernel.monitoring.sampling import OTHERS, POOLS_SHOWN_MAX, Sample, Sampler, Watched, by_pool, shown_pools
+from tenuto.kernel.monitoring.endpoint import CONNECTIONS_PER_ADDRESS_MAX, MonitoringEndpoint
+from tenuto.kernel.monitoring.sampling import OTHERS, POOLS_SHOWN_MAX, MonitoredState, Sample, Sampler, by_pool, shown_pools
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tests.support.waiting import SECONDS_MAX
@@ -22,7 +22,7 @@ from tests.support.waiting import SECONDS_MAX
 class World:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.endpoint = Endpoint(self.registry)
+        self.endpoint = MonitoringEndpoint(self.registry)
         self.reason = ""
 
     @contextlib.asynccontextmanager
@@ -46,7 +46,7 @@ async def test_probes_say_whether_the_service_lives_and_is_ready() -> None:
         assert (await http.get("/healthz")).status_code == 200
         starting = await http.get("/readyz")
         assert (starting.status_code, "is starting" in starting.text) == (503, True)
-        world.endpoint.watched = Watched(lambda: world.reason)
+        world.endpoint.watched = MonitoredState(lambda: world.reason)
         assert (await http.get("/readyz")).status_code == 200
         world.reason = "The event log cannot be written."
         not_ready = await http.get("/readyz")
@@ -68,7 +68,7 @@ async def test_metrics_and_probe_tell_the_same_readiness_at_any_moment() -> None
 
         assert await told() == (503, 0.0), "before the service is composed"
         world.reason = "The service reads the event log."
-        world.endpoint.watched = Watched(lambda: world.reason)
+        world.endpoint.watched = MonitoredState(lambda: world.reason)
         assert await told() == (503, 0.0)
         world.reason = ""
         assert await told() == (200, 1.0)

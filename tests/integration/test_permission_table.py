@@ -17,7 +17,7 @@ import pytest
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.search import TrialRequested
-from tenuto.services.gateway.rights.permissions import ANY, Rule, Where
+from tenuto.services.gateway.rights.permissions import ANY, PermissionRule, Where
 from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.support.gateway_world import SLOTS, WHY, World, gateway_world, saved
 
@@ -79,7 +79,7 @@ def by_shape(route: str) -> tuple[str, Where, str] | None:
     return (ADMINS[first], Where.CLUSTER, "") if first in ADMINS else None
 
 
-def wrong_rows(table: Mapping[str, Rule]) -> list[str]:
+def wrong_rows(table: Mapping[str, PermissionRule]) -> list[str]:
     return [route for route, rule in table.items() if (said := by_shape(route)) is not None and tuple(rule) != said]
 
 
@@ -91,7 +91,7 @@ def test_each_row_is_what_its_address_says() -> None:
 def test_a_wrong_row_is_found() -> None:
     for route, rule in ROUTES.items():
         if by_shape(route) is not None:
-            for wrong in (ANY, Rule("cluster.view", Where.ANYWHERE), rule._replace(others="token.change")):
+            for wrong in (ANY, PermissionRule("cluster.view", Where.ANYWHERE), rule._replace(others="token.change")):
                 assert wrong_rows({**ROUTES, route: wrong}) == [route]
 
 

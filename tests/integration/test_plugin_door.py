@@ -19,7 +19,7 @@ from tenuto.kernel.plugins import Plugin
 from tenuto.kernel.settings import SettingsError
 from tenuto.services.gateway.http.plugin_doors import DoorPlugin, find_doors
 from tenuto.services.gateway.http.subject import Subject
-from tenuto.services.gateway.rights.permissions import READS, Rule
+from tenuto.services.gateway.rights.permissions import READS, PermissionRule
 from tests.support.example_plugins import importable
 from tests.support.gateway_world import World, gateway_world
 
@@ -68,7 +68,7 @@ async def test_without_the_package_there_is_no_such_route(database: Any, tmp_pat
         assert (await world.http.get(ROUTE)).status_code == 404
 
 
-def _made(rules: Mapping[str, Rule], *paths: str, name: str = "own", **more: Any) -> DoorPlugin:
+def _made(rules: Mapping[str, PermissionRule], *paths: str, name: str = "own", **more: Any) -> DoorPlugin:
     router = APIRouter()
     for path in paths:
         router.get(path)(lambda: None)
@@ -89,7 +89,7 @@ PLACE = "/plug-ins/own/one"
         (_made({f"GET {PLACE}": READS}, PLACE, PLACE), f"GET {PLACE} is there twice"),
         (_made({}, PLACE), f"GET {PLACE} has no rule among its permissions"),
         (_made({f"GET {PLACE}": READS}), f"GET {PLACE} has a rule and is no route"),
-        (_made({f"GET {PLACE}": Rule("experiment.vew")}, PLACE), "experiment.vew is no permission"),
+        (_made({f"GET {PLACE}": PermissionRule("experiment.vew")}, PLACE), "experiment.vew is no permission"),
         (object(), "it is a object, and must be a DoorPlugin"),
     ],
 )

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 from typer.testing import CliRunner
 
 from tenuto.cli.main import app
+from tests.support.absent_packages import forget_target
 from tests.support.example_plugins import importable
 from tests.support.gateway_world import gateway_world
 from tests.support.receivers import NtfyReceiver
 
 
-async def test_a_webhook_to_a_plugins_kind(database: Any, tmp_path: Path, example_plugins: Path) -> None:
+async def test_a_webhook_to_a_plugins_kind(
+    database: Any, tmp_path: Path, example_plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     receiver, told = NtfyReceiver(), []
     settings = {"secret_key_file": str(tmp_path / "secret.key"), "webhook_addresses": "127.0.0.1"}
 
@@ -32,6 +36,12 @@ async def test_a_webhook_to_a_plugins_kind(database: Any, tmp_path: Path, exampl
         given = ["--set", f"server={receiver.url}", "--set", f"topic={receiver.TOPIC}", "--ask", "token"]
         names = "There is no ntfy among tenuto.notice_targets here (there are: apprise, email, http, pagerduty, slack)"
         await tenuto(*create, *given, given=receiver.TOKEN, status=1, says=names)
+        with monkeypatch.context() as patched:
+            forget_target(patched, "slack", "slack_sdk")
+            slack = {"kind": "slack", "url": "https://hooks.slack.com/services/T/B/x"}
+            chat = {"name": "chat", "target": slack, "triggers": [{"on": "agent_lost"}]}
+            status, _, told_of = await world.error("POST", "/webhooks", json=chat)
+            assert (status, "pip install 'tenuto[notices]'" in told_of) == (400, True), told_of
         with importable(example_plugins):
             await tenuto(*create, "--set", "topic=lobby", status=1, says="target.server: Field required (a target of kind ntfy)")
             await tenuto(

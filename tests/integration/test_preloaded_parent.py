@@ -18,8 +18,8 @@ import pytest
 
 from tenuto.embedded.cluster import MARK, ProcessSpec, is_parent, is_part, marked_processes
 from tenuto.embedded.files import Layout
-from tenuto.embedded.preloaded_parent import END_UNSEEN, Forked, PreloadedParent
-from tenuto.embedded.starting import Starter
+from tenuto.embedded.preloaded_parent import END_UNSEEN, ForkedMember, PreloadedParent
+from tenuto.embedded.starting import ProcessStarter
 from tenuto.kernel.clock import SystemClock
 from tests.support.waiting import SECONDS_MAX
 
@@ -78,7 +78,7 @@ async def parent(layout: Layout) -> AsyncIterator[PreloadedParent]:
     await made.close()
 
 
-async def forked(parent: PreloadedParent, layout: Layout, module: str, **more: str) -> Forked:
+async def forked(parent: PreloadedParent, layout: Layout, module: str, **more: str) -> ForkedMember:
     with layout.log(module).open("ab") as log:
         return await parent.fork(command(module), environment(layout, **more), log)
 
@@ -199,7 +199,7 @@ async def test_an_import_that_starts_threads_is_noticed(layout: Layout) -> None:
 class Started:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.lines = layout, list[str]()
-        self.starter = Starter(layout, SystemClock(), self.lines.append, preload=True)
+        self.starter = ProcessStarter(layout, SystemClock(), self.lines.append, preload=True)
         self.starter.begin()
 
     async def start(self, name: str, module: str) -> bool:
@@ -207,7 +207,7 @@ class Started:
         child = await self.starter.start(ProcessSpec(name, command(module), environment(self.layout)))
         child.kill()
         await child.wait()
-        return isinstance(child, Forked)
+        return isinstance(child, ForkedMember)
 
     def warnings(self) -> list[str]:
         return [line for line in self.lines if line.startswith("warning: ")]

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.config.environment import Environment
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker.engine import Engine
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.opening import opened
@@ -173,7 +173,7 @@ async def test_an_agent_begins_to_pull_an_image_as_it_starts(
     file.write_text(json.dumps({"auths": {registry.host: {"username": USER, "password": PASSWORD}}}))
     given = {"DOCKER_URL": docker_daemon.url, "DOCKER_PULL_IMAGE": name, "DOCKER_CREDENTIALS_FILE": str(file)}
     settings = Settings.from_environment({f"TENUTO_{variable}": value for variable, value in given.items()})
-    runtime = opened(Opening(settings, Node("a", tmp_path), None, (), {}))
+    runtime = opened(Opening(settings, AgentNode("a", tmp_path), None, (), {}))
     assert runtime is not None
     runtime._images._engine = engine
     await runtime.warm_up()

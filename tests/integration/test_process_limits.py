@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.runtimes.process.cgroups import ProcessLimits
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
@@ -52,7 +52,7 @@ class Bench:
     async def open(self, *command: str, limits: ProcessLimits = LIMITS, warm: int = 0) -> ProcessRuntime:
         """The next agent's runtime. The one before it is not closed, as after SIGKILL."""
         runtime = ProcessRuntime(
-            Node(AGENT, self.agent),
+            AgentNode(AGENT, self.agent),
             None,
             slots=SLOTS,
             base={"PATH": os.environ["PATH"]},
@@ -202,7 +202,7 @@ async def test_cgroups_that_no_note_names_are_swept_and_those_of_others_are_not(
 
 async def test_a_parent_that_cannot_be_used_is_said_and_refused_where_limits_are_required(bench: Bench) -> None:
     runtime = ProcessRuntime(
-        Node(AGENT, bench.agent), None, slots=SLOTS, base={"PATH": os.environ["PATH"]}, command=shell("exit 3"),
+        AgentNode(AGENT, bench.agent), None, slots=SLOTS, base={"PATH": os.environ["PATH"]}, command=shell("exit 3"),
         limits=ProcessLimits(MEMORY_BYTES, 0, "/cgroup.procs/no-directory"),
     )  # fmt: skip
     await runtime.open()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from tenuto.workers.launch.progress import COMPUTING, Progress, ProgressFile
+from tenuto.workers.launch.progress import COMPUTING, ProgressFile, RankProgress
 from tests.support.waiting import ended, until
 
 READS = int(os.environ.get("TEST_READS", 300_000))
@@ -24,9 +24,9 @@ KILLS = 20
 ROOT = Path(__file__).parents[2]
 
 
-def record(number: int) -> Progress:
+def record(number: int) -> RankProgress:
     """A record with its number in all fields, so that a mixture of two is noticed."""
-    return Progress(number, number % 4, float(number), float(number) / 2, float(number) * 3)
+    return RankProgress(number, number % 4, float(number), float(number) / 2, float(number) * 3)
 
 
 WRITE_FOR_EVER = """
@@ -39,7 +39,7 @@ for number in itertools.count(1):
 """
 
 
-def torn(progress: Progress) -> bool:
+def torn(progress: RankProgress) -> bool:
     return progress.steps != 0 and progress != record(progress.steps)
 
 
@@ -143,5 +143,5 @@ def test_what_a_write_that_was_cut_short_leaves_is_never_read(tmp_path: Path) ->
     path.write_bytes(after)
     assert ProgressFile(path, 1).read(0) == record(2)
     again = ProgressFile(path, 1)
-    again.write(0, Progress(3, COMPUTING, 1.0, 0.0, 0.0))
+    again.write(0, RankProgress(3, COMPUTING, 1.0, 0.0, 0.0))
     assert ProgressFile(path, 1).read(0).steps == 3, "a writer goes on where another one was killed"

@@ -23,7 +23,7 @@ from tenuto.embedded.files import Layout, Lock, is_up, read_state
 from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.process import ServerError, port_is_free
-from tenuto.embedded.supervisor import Supervisor
+from tenuto.embedded.supervisor import ClusterSupervisor
 from tenuto.embedded.worker_account import WorkerRights
 from tenuto.kernel.clock import SystemClock
 from tests.support.ports import own_port
@@ -49,12 +49,12 @@ def worker_of(layout: Layout) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture
-async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
+async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClusterSupervisor]:
     environment = {**os.environ, MARK: str(layout.root)}
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("sleeper", SLEEPER, environment)])
     monkeypatch.setattr(supervisor, "_answers", lambda *_: True)
     monkeypatch.setenv("TENUTO_PRELOAD", "0")  # stand-ins are not forked
-    made = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
+    made = ClusterSupervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     await made.start()
     yield made
     await made.stop()
@@ -71,7 +71,7 @@ async def changed(layout: Layout, name: str, old_pid: int | None) -> int:
 
 
 @pytest.mark.parametrize("name", ["sleeper", "postgres", "nats"])
-async def test_what_is_killed_comes_back(up: Supervisor, layout: Layout, name: str) -> None:
+async def test_what_is_killed_comes_back(up: ClusterSupervisor, layout: Layout, name: str) -> None:
     pid = await changed(layout, name, None)
     os.kill(pid, signal.SIGKILL)
     again = await changed(layout, name, pid)
@@ -81,7 +81,7 @@ async def test_what_is_killed_comes_back(up: Supervisor, layout: Layout, name: s
     assert state.processes[name].restarts >= 1
 
 
-async def test_stop_leaves_nothing_running(up: Supervisor, layout: Layout) -> None:
+async def test_stop_leaves_nothing_running(up: ClusterSupervisor, layout: Layout) -> None:
     worker = worker_of(layout)
     servers = [await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")]
     await up.stop()
@@ -91,7 +91,7 @@ async def test_stop_leaves_nothing_running(up: Supervisor, layout: Layout) -> No
 
 
 async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
-    up: Supervisor, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    up: ClusterSupervisor, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = {name: await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")}
     for task in up._tasks:  # as if it was killed: it acts no more
@@ -99,7 +99,7 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
     if up._port_claim is not None:
         up._port_claim.release()
     worker = worker_of(layout)
-    second = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
+    second = ClusterSupervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     await second.start()
     try:
         state = read_state(layout)
@@ -116,7 +116,7 @@ async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch:
     monkeypatch.setenv("TENUTO_PRELOAD", "0")
     broken = (sys.executable, "-c", "import sys; sys.exit('its setting is wrong')")
     monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("broken", broken, dict(os.environ))])
-    made = Supervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
+    made = ClusterSupervisor(Options(layout), SystemClock(), lambda _: None, WorkerRights())
     with pytest.raises(ServerError, match="broken does not start: exit code 1: its setting is wrong"):
         await made.start()
     await made.stop()
@@ -171,7 +171,7 @@ def test_a_claim_on_a_port_leaves_no_file(platform: str, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("removed", ["nats/jetstream", "nats/jetstream/jetstream/TENUTO_SERVICES", "nats"])
 async def test_a_bus_whose_store_is_removed_gets_a_fresh_one_on_the_same_port(
-    up: Supervisor, layout: Layout, removed: str
+    up: ClusterSupervisor, layout: Layout, removed: str
 ) -> None:
     from tenuto.kernel import bus
     from tenuto.kernel.settings import Settings

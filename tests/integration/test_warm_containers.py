@@ -27,7 +27,7 @@ from tenuto.workers.agent.runtimes import forks
 from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.docker import warm, warm_container, warm_description
 from tenuto.workers.agent.runtimes.docker.container_errors import out_of_memory
-from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.description import ContainerLimits
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle
 from tenuto.workers.endings import Ending
 from tests.support import docker_daemon as support
@@ -261,7 +261,7 @@ async def test_a_node_without_free_processors_gets_its_warm_containers_later(
 async def test_the_limit_of_memory_holds_in_a_warm_container(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_description, "MEMORY_BYTES_MIN", 0)
     runtime = await bench.open("python3", "-c", "b'x' * (1 << 30)")
-    runtime._facts = replace(runtime._facts, limits=Limits(300 << 20))
+    runtime._facts = replace(runtime._facts, limits=ContainerLimits(300 << 20))
     handle, ended = await bench.run(told=None)
     assert (is_warm(handle), ended) == (True, Exit(128 + signal.SIGKILL, out_of_memory(300 << 20), out_of_memory=True))
 

@@ -21,7 +21,7 @@ from tenuto.kernel.report_tokens import ReportTokens, load_report_tokens
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.services.gateway.experiments.adapters import context_requests
-from tenuto.services.gateway.experiments.adapters.context_requests import Contexts as Sender
+from tenuto.services.gateway.experiments.adapters.context_requests import ContextServer as Sender
 from tenuto.workers.agent import archives
 from tenuto.workers.agent.archives import ContextUnavailable, SentArchives
 from tenuto.workers.agent.contexts import Contexts

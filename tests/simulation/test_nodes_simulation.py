@@ -7,16 +7,16 @@ import random
 
 import pytest
 
-from tenuto.cli.sim_nodes import Run, static, unserved
+from tenuto.cli.sim_nodes import NodeSimulation, static, unserved
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.node import NodeEnded, NodeRequested
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.simulation.fleet import LEASE_US, Fleet
-from tenuto.services.launcher.simulation.provider import Faults, Machine
+from tenuto.services.launcher.simulation.provider import Faults, SimulatedMachine
 from tenuto.services.launcher.simulation.threshold import least_paid_us
 from tenuto.services.scheduler.simulation import traces
 from tenuto.services.scheduler.simulation.cluster import Costs
-from tenuto.services.scheduler.simulation.script import Script
+from tenuto.services.scheduler.simulation.script import SimulationScript
 
 SECOND = 1_000_000
 POLL_US, LATENCY_US, BOOT_US = 30 * SECOND, 20 * SECOND, 120 * SECOND
@@ -31,7 +31,7 @@ def settings(**rest: object) -> Provisioning:
     return Provisioning.model_validate({**given, **rest})
 
 
-def load(jobs: int, seed: int) -> Script:
+def load(jobs: int, seed: int) -> SimulationScript:
     """Bursts of gangs of 1 to 8 slots."""
     drawn = traces.generated(jobs, 32, seed, arrivals="bursty", load=0.4, mean_seconds=900)
     return unserved(traces.script_of(drawn, 1, 4))
@@ -40,7 +40,7 @@ def load(jobs: int, seed: int) -> Script:
 class Watch:
     """Sees that no machine is paid for that nobody needs, for longer than the provider's failures explain."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: NodeSimulation) -> None:
         assert run.fleet is not None
         self.run, self.fleet = run, run.fleet
         self.since: dict[str, int] = {}
@@ -58,7 +58,7 @@ class Watch:
             self.worst_us = max(self.worst_us, now_us - since_us - failures * POLL_US)
         self.run.at(now_us + WATCH_US, self.look)
 
-    def needed(self, machine: Machine) -> bool:
+    def needed(self, machine: SimulatedMachine) -> bool:
         """It works, is on its way, has not been idle for long, or something waits."""
         pool = self.fleet.pool
         node = pool.nodes.get(machine.node_id) if pool is not None else None
@@ -73,7 +73,7 @@ class Watch:
         return kept <= pool.provisioning.nodes_min or bool(pool.demands) or self.run.now_us - since_us <= 300 * SECOND
 
 
-def killed(run: Run, fleet: Fleet, seed: int) -> list[int]:
+def killed(run: NodeSimulation, fleet: Fleet, seed: int) -> list[int]:
     """Times of the launcher's deaths, as they come."""
     draw = random.Random(seed)
     times: list[int] = []
@@ -90,7 +90,7 @@ def killed(run: Run, fleet: Fleet, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_wanted_and_real_nodes_agree_again_whatever_fails(seed: int) -> None:
-    run = Run(
+    run = NodeSimulation(
         load(30, seed), "priority", Costs(), settings(nodes_min=1), boot_us=BOOT_US, poll_us=POLL_US, seed=seed, faults=FAULTS,
         latency_us=LATENCY_US, keep_log=True,
     )  # fmt: skip
@@ -127,7 +127,7 @@ def test_wanted_and_real_nodes_agree_again_whatever_fails(seed: int) -> None:
 
 def test_nodes_cost_little_more_than_who_knows_the_future_would_pay_and_less_than_to_keep_them() -> None:
     script, only = load(40, 7), settings(node_types=[{"slots": 4, "cost_per_hour": 1.0}])
-    run = Run(script, "priority", Costs(), only, boot_us=BOOT_US, poll_us=POLL_US)
+    run = NodeSimulation(script, "priority", Costs(), only, boot_us=BOOT_US, poll_us=POLL_US)
     bill, always = run.run(), static(script, "priority", Costs(), only)
     assert bill.outcome.unfinished == always.outcome.unfinished == 0
     assert bill.cost < always.cost

@@ -13,7 +13,7 @@ from tenuto.schemas.events import EventData
 from tenuto.services.scheduler import decide
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.policies import priority
-from tenuto.services.scheduler.policies.passes import Parts, planned
+from tenuto.services.scheduler.policies.passes import PassParts, planned
 from tenuto.services.scheduler.state import Experiment, Pool, State
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, joined, requested, submitted
@@ -65,7 +65,7 @@ def no_hold(state: State, pool: Pool, now_us: int) -> list[EventData]:
                 self.owners.done(experiment)
             return True
 
-    parts = Parts(state, pool, now_us, None, "priority", priority.PriorityRules)
+    parts = PassParts(state, pool, now_us, None, "priority", priority.PriorityRules)
     return planned(parts, lambda parts: Eager(parts).serve()) if pool.queue else []
 
 

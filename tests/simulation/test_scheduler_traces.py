@@ -17,10 +17,10 @@ from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
-from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
+from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster, SimulationOutcome
 from tenuto.services.scheduler.simulation.outages import outages
 from tenuto.services.scheduler.simulation.script import recorded, segments
-from tenuto.services.scheduler.simulation.traces import Job, TraceError, generated, read_csv, script_of
+from tenuto.services.scheduler.simulation.traces import TraceError, TraceJob, generated, read_csv, script_of
 from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
 POLICIES = ("priority", "fair_share", "fifo")
@@ -28,12 +28,14 @@ SECOND = 1_000_000
 FREE = Costs(startup_us=0, save_us=0, checkpoint_us=0)
 
 
-def run(jobs: list[Job], policy: str, *, agents: int = 2, slots: int = 4, costs: Costs = FREE, foretold: bool = True) -> Outcome:
-    cluster = Cluster(script_of(jobs, agents, slots, foretold=foretold), policy, costs, keep_history=True)
+def run(
+    jobs: list[TraceJob], policy: str, *, agents: int = 2, slots: int = 4, costs: Costs = FREE, foretold: bool = True
+) -> SimulationOutcome:
+    cluster = SimulatedCluster(script_of(jobs, agents, slots, foretold=foretold), policy, costs, keep_history=True)
     return cluster.run()
 
 
-def doubled(outcome: Outcome) -> list[str]:
+def doubled(outcome: SimulationOutcome) -> list[str]:
     """Slots that two allocations had at once."""
     wrong, free_at = [], dict[tuple[str, int], int]()
     for item in sorted(segments(outcome.history, outcome.end_us), key=lambda item: item.start_us):
@@ -65,7 +67,8 @@ def test_elastic_trials_use_what_would_be_idle_and_do_not_oscillate(policy: str)
     jobs = generated(60, 64, 4, arrivals="poisson", load=0.5)
     costs = Costs(startup_us=20 * SECOND, save_us=10 * SECOND)
     rigid, elastic = (
-        Cluster(script_of(jobs, 8, 8, elastic=factor), policy, costs, keep_history=True, checks=factor > 1) for factor in (1, 4)
+        SimulatedCluster(script_of(jobs, 8, 8, elastic=factor), policy, costs, keep_history=True, checks=factor > 1)
+        for factor in (1, 4)
     )
     rigid.run()
     outcome = elastic.run()
@@ -80,7 +83,7 @@ def test_elastic_trials_use_what_would_be_idle_and_do_not_oscillate(policy: str)
 def test_trials_without_slots_run_beside_the_others_through_failures(policy: str) -> None:
     jobs = generated(30, 16, 5, load=0.9, auxiliary=0.4)
     costs = Costs(failures_us=6 * 3600 * SECOND)
-    cluster = Cluster(script_of(jobs, 2, 8, auxiliary_max=100), policy, costs, keep_history=True, checks=True)
+    cluster = SimulatedCluster(script_of(jobs, 2, 8, auxiliary_max=100), policy, costs, keep_history=True, checks=True)
     outcome = cluster.run()
     assert (outcome.unfinished, doubled(outcome)) == (0, [])
     assert outcome.useful == sum(job.slots * job.work_us * job.trials for job in jobs)
@@ -89,7 +92,7 @@ def test_trials_without_slots_run_beside_the_others_through_failures(policy: str
     assert {trial.first_us - trial.script.arrives_us for trial in auxiliary if trial.first_us is not None} == {0}
 
 
-def turnaround_us(cluster: Cluster) -> float:
+def turnaround_us(cluster: SimulatedCluster) -> float:
     """Mean time from a trial's arrival to its end."""
     times = [trial.ended_us - trial.script.arrives_us for trial in cluster.trials.values() if trial.ended_us is not None]
     return sum(times) / len(times)
@@ -100,7 +103,9 @@ def test_a_gang_and_those_that_give_way_to_it_do_not_take_turns_for_ever() -> No
     slot went back to a small gang, and that was preempted anew, for ever."""
     jobs = generated(59, 8, 113, arrivals="bursty", load=0.7474713571856373, users=4)
     costs = Costs(checkpoint_us=600 * SECOND)
-    cluster = Cluster(script_of(jobs, 2, 4, foretold=False, auxiliary_max=2), "fair_share", costs, seed=113, keep_history=True)
+    cluster = SimulatedCluster(
+        script_of(jobs, 2, 4, foretold=False, auxiliary_max=2), "fair_share", costs, seed=113, keep_history=True
+    )
     outcome = cluster.run()
     assert (outcome.unfinished, doubled(outcome)) == (0, [])
     assert outcome.preemptions < len(cluster.trials)
@@ -124,24 +129,25 @@ def test_backfill_never_delays_the_gang_at_the_head(
 ) -> None:
     """The gang of all slots starts when it would have started had nothing been behind it."""
 
-    def started(jobs: list[Job]) -> int:
+    def started(jobs: list[TraceJob]) -> int:
         outcome = run(jobs, policy)
         grants = [(time, data) for time, data in outcome.history if isinstance(data, AllocationGranted)]
         return next(time for time, data in grants if sum(len(part.slot_ids) for part in data.slots) == 8)
 
     while sum(slots for slots, _ in running) > 8:  # all of them run: the gang is at the head
         running = running[1:]
-    ahead = [Job(0, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds in running]
-    gang = Job(1, "ada", 8, 50 * SECOND)
+    ahead = [TraceJob(0, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds in running]
+    gang = TraceJob(1, "ada", 8, 50 * SECOND)
     behind = [
-        Job(2 + after * SECOND, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds, after in small
+        TraceJob(2 + after * SECOND, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND)
+        for slots, seconds, after in small
     ]
     assert started([*ahead, gang, *behind]) == started([*ahead, gang])
 
 
 def test_backfill_uses_what_would_be_idle() -> None:
-    ahead, gang = Job(0, "ada", 6, 1_000 * SECOND), Job(1, "ada", 8, 100 * SECOND)
-    behind = [Job(2, "bob", 2, 400 * SECOND), Job(3, "bob", 2, 400 * SECOND)]
+    ahead, gang = TraceJob(0, "ada", 6, 1_000 * SECOND), TraceJob(1, "ada", 8, 100 * SECOND)
+    behind = [TraceJob(2, "bob", 2, 400 * SECOND), TraceJob(3, "bob", 2, 400 * SECOND)]
     with_it, without = (run([ahead, gang, *behind], "fifo", foretold=foretold) for foretold in (True, False))
     assert sum(with_it.waits_us) < sum(without.waits_us)
     assert with_it.end_us < without.end_us
@@ -162,7 +168,7 @@ def test_a_recorded_history_is_run_again_under_another_policy() -> None:
     ]  # fmt: skip
     waits = {}
     for policy in ("priority", "fair_share"):
-        outcome = Cluster(recorded(driver.log), policy, FREE, keep_history=True, checks=True).run()
+        outcome = SimulatedCluster(recorded(driver.log), policy, FREE, keep_history=True, checks=True).run()
         first = next(time for time, data in outcome.history if isinstance(data, AllocationGranted) and data.experiment_id == 2)
         waits[policy] = (first - outcome.start_us) / SECOND
         assert outcome.unfinished == 0

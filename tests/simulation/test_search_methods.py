@@ -17,7 +17,7 @@ from tenuto.cli.main import app
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.brackets import hyperband_brackets
 from tenuto.services.searcher.simulation.compare import compare, target_of
-from tenuto.services.searcher.simulation.curves import PowerLaw, Table
+from tenuto.services.searcher.simulation.curves import CurveTable, PowerLaw
 from tenuto.services.searcher.simulation.run import Surroundings, simulate
 
 SPACE = {
@@ -134,7 +134,7 @@ def test_a_table_of_trained_curves_is_searched(tmp_path: Path) -> None:
         rows.append(f"{lr},0.5,100,relu,{good + 1},{good + 0.5},{good + 0.1}")
     path.write_text("\n".join(rows))
     space = config(name="random", max_trials=1).hyperparameters
-    table = Table.read(path, space)
+    table = CurveTable.read(path, space)
     middle = {"lr": 10 ** (-5 + 4 * 30 / 49), "momentum": 0.5, "width": 100, "act": "relu"}
     assert [table.loss(middle, length) for length in (1, 3, 4, 15, 16, 500)] == [1.0, 1.0, 0.5, 0.5, 0.1, 0.1]
     one = config(name="asha", max_trials=100, max_length={"epochs": 16})

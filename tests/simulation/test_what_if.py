@@ -12,7 +12,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.run import WorkersStarted
 from tenuto.schemas.what_if import Course, WhatIfQuestion
-from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
+from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster
 from tenuto.services.scheduler.simulation.traces import generated, script_of
 from tenuto.services.scheduler.simulation.what_if import NotPossible, offered_us, ran, what_if
 from tests.support.scheduler_driver import joined
@@ -37,7 +37,7 @@ def history() -> tuple[Event, ...]:
             observer(WorkersStarted(allocation_id=data.allocation_id, trial_id=data.trial_id, agent_ids=agents))
 
     jobs = generated(25, 8, 3, arrivals="bursty", load=1.5)
-    cluster = Cluster(script_of(jobs, 2, 4), "fifo", Costs(startup_us=0, checkpoint_us=0), observer=observer)
+    cluster = SimulatedCluster(script_of(jobs, 2, 4), "fifo", Costs(startup_us=0, checkpoint_us=0), observer=observer)
     cluster.run()
     return tuple(told)
 

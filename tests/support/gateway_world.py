@@ -17,7 +17,7 @@ import httpx
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.feed import Feed, LogFeed
+from tenuto.kernel.feed import EventFeed, LogFeed
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.events import EventData
@@ -106,7 +106,7 @@ async def gateway_world(
     kind: type[W] = World,
     config: str = CONFIG,  # type: ignore[assignment]
     without: frozenset[str] = frozenset(),
-    feed: Callable[[PostgresEventLog], Feed] = LogFeed,
+    feed: Callable[[PostgresEventLog], EventFeed] = LogFeed,
     **settings_of_its_own: Any,
 ) -> AsyncIterator[W]:
     """Base of the fixture `world` of the modules that use it. `config`: default configuration of submitted experiments.

@@ -264,7 +264,7 @@ class House:
             self._hand_over(name, command_id, report)
 
     def _hand_over(self, name: str, command_id: UUID, report: Any) -> None:
-        kind: type[Any] = tracker.RecordReport if name == "tracker" else launcher.RecordReport
+        kind: type[Any] = tracker.RecordTrialReport if name == "tracker" else launcher.RecordRunReport
         self.command(name, kind(command_id, 0, report))
 
     def lose(self, agent: Agent) -> None:

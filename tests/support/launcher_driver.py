@@ -17,7 +17,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.ids import allocation_id, name_id, trial_id
 from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
-from tenuto.services.launcher.commands import RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import RecordHeartbeat, RecordRunReport
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects.assigning import assignments_of
 
@@ -102,11 +102,13 @@ class Driver:
 
     def starting(self, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
         return self.command(
-            RecordReport, WorkersStartingReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent)
+            RecordRunReport, WorkersStartingReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent)
         )
 
     def started(self, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
-        return self.command(RecordReport, WorkersStartedReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent))
+        return self.command(
+            RecordRunReport, WorkersStartedReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent)
+        )
 
     def exited(
         self,
@@ -128,7 +130,7 @@ class Driver:
             followed=followed,
             cause=cause,
         )
-        return self.command(RecordReport, report)
+        return self.command(RecordRunReport, report)
 
     def action(self, agent: str = "a") -> str:
         [assignment] = assignments_of(self.state, agent, 0).assignments

@@ -14,10 +14,10 @@ from tenuto.kernel.eventlog import (
     WATCH_SECONDS_MAX,
     Append,
     Appended,
-    Checkpoint,
+    ConsumerCheckpoint,
     DuplicateEvent,
+    EventPage,
     Fenced,
-    Page,
     Snapshot,
     Verified,
     VersionConflict,
@@ -34,7 +34,7 @@ class MemoryEventLog:
         self._events: list[Event] = []
         self._ids: dict[UUID, int] = {}
         self._versions: dict[str, int] = {}
-        self._checkpoints: dict[str, Checkpoint] = {}
+        self._checkpoints: dict[str, ConsumerCheckpoint] = {}
         self._snapshots: dict[str, list[Snapshot]] = {}
         self._watchers: set[asyncio.Event] = set()
 
@@ -53,14 +53,14 @@ class MemoryEventLog:
         checkpoint = None
         if batch.checkpoint is not None:
             known = batch.checkpoint
-            checkpoint = Checkpoint(known.consumer, batch.next_position, known.commits + 1)
+            checkpoint = ConsumerCheckpoint(known.consumer, batch.next_position, known.commits + 1)
             self._checkpoints[known.consumer] = checkpoint
         if recorded:
             for wake in self._watchers:
                 wake.set()
         return Appended(recorded, checkpoint)
 
-    def _check_checkpoint(self, known: Checkpoint | None) -> None:
+    def _check_checkpoint(self, known: ConsumerCheckpoint | None) -> None:
         if known is not None and self._checkpoint(known.consumer) != known:
             raise Fenced(f"the checkpoint of {known.consumer} was moved by another instance")
 
@@ -83,7 +83,7 @@ class MemoryEventLog:
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         check_read(after, limit)
         end = len(self._events) if upto is None else max(upto, 0)
         found: list[Event] = []
@@ -97,8 +97,8 @@ class MemoryEventLog:
                 found.append(event)
                 bytes_read += len(event.payload)
                 if len(found) == limit or bytes_read >= bytes_max:
-                    return Page(found, more=True)
-        return Page(found, more=False)
+                    return EventPage(found, more=True)
+        return EventPage(found, more=False)
 
     async def find(self, event_id: UUID) -> Event | None:
         position = self._ids.get(event_id)
@@ -110,11 +110,11 @@ class MemoryEventLog:
     async def stream_version(self, stream: str) -> int:
         return self._versions.get(stream, 0)
 
-    async def checkpoint(self, consumer: str) -> Checkpoint:
+    async def checkpoint(self, consumer: str) -> ConsumerCheckpoint:
         return self._checkpoint(consumer)
 
-    def _checkpoint(self, consumer: str) -> Checkpoint:
-        return self._checkpoints.get(consumer, Checkpoint(consumer))
+    def _checkpoint(self, consumer: str) -> ConsumerCheckpoint:
+        return self._checkpoints.get(consumer, ConsumerCheckpoint(consumer))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         key = (snapshot.rule_version, snapshot.position)

@@ -22,13 +22,13 @@ from tenuto.services.launcher.commands import (
     ExpireLease,
     LookAtNodes,
     RecordHeartbeat,
-    RecordReport,
+    RecordRunReport,
     SeenNode,
     StartFailure,
     TickNodes,
 )
 from tenuto.services.launcher.core import LauncherCore
-from tenuto.services.launcher.policies.provisioning.nodes import Orders, wanted_orders
+from tenuto.services.launcher.policies.provisioning.nodes import NodeOrders, wanted_orders
 from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 from tests.support.launcher_driver import CONFIG
 
@@ -116,7 +116,7 @@ class NodesDriver:
         failed = tuple(StartFailure(f"{name}-{n}", kind, "no") for n, kind in failures)  # type: ignore[arg-type]
         return self.command(LookAtNodes, name, generation or self.pool.generation, tuple(seen), failed)
 
-    def orders(self, real: Sequence[SeenNode] = ()) -> Orders[SeenNode]:
+    def orders(self, real: Sequence[SeenNode] = ()) -> NodeOrders[SeenNode]:
         return wanted_orders(self.state, self.pool_name, self.pool.generation, real, self.now_us)
 
     def join(self, number: int, slots: int | None = None, device: str = "cpu", **said: Any) -> list[EventData]:
@@ -171,7 +171,7 @@ class NodesDriver:
             trial_id=allocation.rpartition("-")[0], allocation_id=allocation, agent_id=f"{self.pool_name}-{number}",
             outcome="preempted", exit_code=0, error=None,
         )  # fmt: skip
-        return self.command(RecordReport, report)
+        return self.command(RecordRunReport, report)
 
 
 def requested(decided: Sequence[EventData]) -> list[str]:

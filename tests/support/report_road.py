@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tenuto.kernel.reception import Held, Reception
+from tenuto.kernel.reception import HeldReport, Reception
 from tenuto.workers.agent import lane_decisions
 
 BATCH_MAX = 100
@@ -275,7 +275,7 @@ class Road:
                 self._acknowledge(message)
         return [word] if word else []
 
-    def _commit(self, chosen: list[Held[Report, Message]], words: list[tuple[int, bool, int]]) -> None:
+    def _commit(self, chosen: list[HeldReport[Report, Message]], words: list[tuple[int, bool, int]]) -> None:
         self._receiver_busy = False
         self.recorded.extend(item.report.sequence for item in chosen)
         (self.position,) = self._reception.commit(chosen).values()

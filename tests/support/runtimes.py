@@ -18,9 +18,9 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import warm_container
-from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.description import ContainerLimits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
@@ -48,12 +48,12 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not kind.startswith("process"):
         return (InWarmImage if kind == "docker-warm" else InImage)(
-            Node(AGENT, agent),
+            AgentNode(AGENT, agent),
             stores_of(str(directory / "shared"), ""),
             url=os.environ[DOCKER_URL],
             slots=SLOTS,
             allowed=read_allowed(",".join(docker_daemon.mounts())),
-            limits=Limits(),
+            limits=ContainerLimits(),
             network="none",
             gang_network=gang_network,
             account=find_account("nobody"),
@@ -64,7 +64,7 @@ def make_runtime(kind: str, directory: Path, command: tuple[str, ...], gang_netw
     base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT, **OF_A_BATCH_JOB}
     account = confined_root() if kind == "process-confined" else None
     made = _nice() if kind == "process-nice" else ProcessRuntime
-    return made(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command, account=account)
+    return made(AgentNode(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command, account=account)
 
 
 def _nice() -> type[ProcessRuntime]:

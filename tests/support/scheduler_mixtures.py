@@ -20,8 +20,8 @@ from tenuto.schemas.events.request import (
     SlotsClosed,
     SlotsOpened,
 )
-from tenuto.services.scheduler.simulation.script import Script, joined, submitted
-from tenuto.services.scheduler.simulation.traces import SECONDS, Job, trials_of
+from tenuto.services.scheduler.simulation.script import SimulationScript, joined, submitted
+from tenuto.services.scheduler.simulation.traces import SECONDS, TraceJob, trials_of
 
 FEATURES = (
     "unequal", "two pools", "constraints", "quotas", "limits", "closed", "rigid", "elastic", "foretold", "surprises",
@@ -44,7 +44,7 @@ class Room:
     labels: tuple[str, ...]
 
 
-def mixture(jobs: Iterable[Job], agents: int, slots: int, seed: int, features: Iterable[str]) -> Script:
+def mixture(jobs: Iterable[TraceJob], agents: int, slots: int, seed: int, features: Iterable[str]) -> SimulationScript:
     """The jobs with these features, on about `agents` x `slots`. Each of them fits what there is when nothing is closed and the
     last change was made, so all can end."""
     draw, chosen, jobs = random.Random(seed), frozenset(features), list(jobs)
@@ -52,7 +52,7 @@ def mixture(jobs: Iterable[Job], agents: int, slots: int, seed: int, features: I
     if unknown:
         raise ValueError(f"There is no feature {unknown[0]}; there are {', '.join(FEATURES)}.")
     rooms = _agents(draw, agents, slots, chosen)
-    script = Script(facts=[(0, _joined(room)) for room in rooms])
+    script = SimulationScript(facts=[(0, _joined(room)) for room in rooms])
     if "two pools" in chosen:
         policy = draw.choice(("priority", "fair_share", "fifo"))
         script.facts.append((0, PoolPolicyChanged.model_validate({"pool": "other", "policy": policy})))
@@ -89,7 +89,7 @@ def _joined(room: Room) -> AgentJoined:
     return joined(room.agent_id, room.slots, room.pool, room.labels)
 
 
-def _resources(draw: random.Random, job: Job, rooms: list[Room], chosen: frozenset[str]) -> dict[str, Any]:
+def _resources(draw: random.Random, job: TraceJob, rooms: list[Room], chosen: frozenset[str]) -> dict[str, Any]:
     pools = sorted({room.pool for room in rooms})
     pool = draw.choice(rooms).pool  # So that the load is about the same in both.
     resources: dict[str, Any] = {"pool": pool, "priority": job.priority, "workspace": job.workspace}
@@ -136,7 +136,7 @@ def _room_for(resources: dict[str, Any], rooms: list[Room]) -> int:
 
 
 def _changes(
-    draw: random.Random, experiment_id: int, job: Job, resources: dict[str, Any], chosen: frozenset[str]
+    draw: random.Random, experiment_id: int, job: TraceJob, resources: dict[str, Any], chosen: frozenset[str]
 ) -> list[tuple[int, EventData]]:
     """Changes that its user makes while it waits or runs, each with its time."""
     found: list[tuple[int, EventData]] = []

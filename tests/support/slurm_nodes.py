@@ -15,8 +15,8 @@ from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order, Provisioner
 from tenuto.services.launcher.adapters.provisioners.slurm import SlurmProvisioner, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import JobSubmission
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import NodeDirectories
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import settings_of
 from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import POOL, Bench, order
@@ -63,7 +63,7 @@ class SlurmBench(Bench):
         """A job of a node, past the provisioner."""
         row = jobs.Row((node_id,))
         comment = jobs.comment_of(self.cluster, POOL, row)
-        wanted = Submission(row.name, comment, output, script, settings_of(self.provisioning(), NodeType()))
+        wanted = JobSubmission(row.name, comment, output, script, settings_of(self.provisioning(), NodeType()))
         file = self.directory / "job.sh"
         file.write_text(script)
         self.slurm.run("sbatch", *options_of(wanted), file)
@@ -82,14 +82,14 @@ class RestBench(SlurmBench):
         shutil.chown(directory, REST_ACCOUNT)
         self.setup = directory / "temporary.sh"
         self.setup.write_text(f"export TMPDIR={directory}\n")  # the daemon does not hand down that of the tests
-        prepare = Places.prepare
+        prepare = NodeDirectories.prepare
 
-        def prepare_for_jobs(places: Places, texts: Mapping[str, str]) -> None:
+        def prepare_for_jobs(places: NodeDirectories, texts: Mapping[str, str]) -> None:
             prepare(places, texts)
             for path in (directory / "nodes", *(directory / "nodes").rglob("*")):
                 shutil.chown(path, REST_ACCOUNT)
 
-        monkeypatch.setattr(Places, "prepare", prepare_for_jobs)
+        monkeypatch.setattr(NodeDirectories, "prepare", prepare_for_jobs)
 
     def provisioning(self, settings: dict[str, str] | None = None) -> Provisioning:
         own = {"restd": f"http+unix://{self.slurm.rest()}", "restd_token": "slurm.jwt", "setup": str(self.setup)}
@@ -108,7 +108,7 @@ class RestBench(SlurmBench):
         file = self.directory / "job.sh"
         file.write_text(script)
         row = jobs.Row((node_id,))
-        wanted = Submission(
+        wanted = JobSubmission(
             row.name, jobs.comment_of(self.cluster, POOL, row), output, script, settings_of(self.provisioning(), NodeType())
         )
         somebody = ("setpriv", f"--reuid={REST_ACCOUNT}", "--regid=nogroup", "--clear-groups")

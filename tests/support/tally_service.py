@@ -23,7 +23,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import StreamFeed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.received_reports import Report
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
@@ -69,7 +69,7 @@ class Service:
         self._loop = ServiceLoop(TallyCore(), deadly, StreamFeed(log, bus), clock, settings, checks=True)
         self._ingress = Ingress("tracker", settings, bus, log.pool, self._receive)
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         return self._loop.watched()
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.schemas.reports import CheckpointReport, ProgressReport, TrainingEndedReport, ValidationReport
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.core import TrackerCore
 
 WHY = Reason(rule="test")
@@ -67,7 +67,7 @@ class Driver:
 
     def report(self, report: Any, id: UUID | None = None) -> list[EventData]:
         self.count += 1
-        return self._decided(RecordReport(id or name_id("report", str(self.count)), 0, report))
+        return self._decided(RecordTrialReport(id or name_id("report", str(self.count)), 0, report))
 
     def _decided(self, cause: Any) -> list[EventData]:
         drafts = list(self.core.decide(self.state, cause))

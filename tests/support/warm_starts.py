@@ -19,7 +19,7 @@ from pathlib import Path
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, Job
+from tenuto.workers.harness.zygote import MARK_BYTES, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 240.0
@@ -135,7 +135,7 @@ class WarmStarts:
         exit_file.unlink(missing_ok=True)
         with ours:
             ours.settimeout(READY_SECONDS_MAX)
-            job = Job(
+            job = ForkOrder(
                 environment={"PYTHONHASHSEED": "0", **environment},
                 cwd=str(cwd),
                 mark=str(log),

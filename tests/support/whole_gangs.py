@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.services.scheduler.policies.rounding import Loser
-from tenuto.services.scheduler.policies.shares import Node, rounded
+from tenuto.services.scheduler.policies.shares import ShareNode, rounded
 
 
-def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
+def whole_gangs(capacity: int, leaves: Sequence[ShareNode]) -> dict[int, int]:
     """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
     targets, given, losers = rounded(leaves)
     give(targets, capacity - given, losers)

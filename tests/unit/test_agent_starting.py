@@ -12,10 +12,10 @@ import pytest
 
 from tenuto.workers.agent import starting
 from tenuto.workers.agent.live_run import LiveRun
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.outcome import End
-from tenuto.workers.agent.runs import Run
-from tenuto.workers.agent.starting import Starter
+from tenuto.workers.agent.runs import RunRecord
+from tenuto.workers.agent.starting import RunStarter
 from tests.support.control_plane import AGENT, make_assignment
 from tests.support.waiting import SECONDS_MAX
 
@@ -40,17 +40,17 @@ class SlowRuntime:
         return "handle"
 
 
-def starter(runtime: SlowRuntime, directory: Path) -> Starter:
+def starter(runtime: SlowRuntime, directory: Path) -> RunStarter:
     async def unpack(*_: object) -> Path:
         return directory
 
-    return Starter(Node(AGENT, directory), cast(Any, runtime), cast(Any, SimpleNamespace(unpack=unpack)), cast(Any, None))
+    return RunStarter(AgentNode(AGENT, directory), cast(Any, runtime), cast(Any, SimpleNamespace(unpack=unpack)), cast(Any, None))
 
 
 async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "LOOK_SECONDS", 0.01)
     runtime = SlowRuntime()
-    live = LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    live = LiveRun(RunRecord("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
     ending = asyncio.create_task(starter(runtime, tmp_path).start(live))
     await runtime.preparing.wait()
     live.run = replace(live.run, killed_for="pause")
@@ -62,7 +62,7 @@ async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path
 
 async def test_a_run_that_cannot_be_prepared_is_lost(tmp_path: Path) -> None:
     runtime = SlowRuntime(OSError("no space left on device"))
-    live = LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    live = LiveRun(RunRecord("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
     end = await starter(runtime, tmp_path).start(live)
     assert isinstance(end, End)
     assert (end.outcome, end.error) == ("lost", "the worker process could not be started: no space left on device")
@@ -70,7 +70,7 @@ async def test_a_run_that_cannot_be_prepared_is_lost(tmp_path: Path) -> None:
 
 
 async def test_without_a_shared_directory_no_trial_starts_that_would_keep_its_checkpoints_there(tmp_path: Path) -> None:
-    runtime, live = SlowRuntime(), LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    runtime, live = SlowRuntime(), LiveRun(RunRecord("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
     begins = starter(runtime, tmp_path)
     begins._node = replace(begins._node, has_shared=False)
     end = await begins.start(live)

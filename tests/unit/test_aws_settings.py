@@ -7,7 +7,7 @@ import pytest
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding
 from tenuto.services.launcher.adapters.provisioners.aws import checks
-from tenuto.services.launcher.adapters.provisioners.aws.door import Refusal, Unreachable
+from tenuto.services.launcher.adapters.provisioners.aws.door import Ec2Refusal, Ec2Unreachable
 from tenuto.services.launcher.adapters.provisioners.aws.quotas import codes_of
 from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineSettings, machine_of
 from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
@@ -57,12 +57,12 @@ def test_quotas_by_family() -> None:
 class Quotas:
     """A door to an account's quotas, by their codes."""
 
-    def __init__(self, **values: float | Refusal | Unreachable) -> None:
+    def __init__(self, **values: float | Ec2Refusal | Ec2Unreachable) -> None:
         self.values = {name.replace("_", "-"): value for name, value in values.items()}
 
     async def ask(self, method: str, *, service: str, ServiceCode: str, QuotaCode: str) -> object:  # noqa: N803 - Amazon's names
         assert (method, service, ServiceCode) == ("get_service_quota", "service-quotas", "ec2")
-        found = self.values.get(QuotaCode, Refusal("NoSuchResourceException", "", 400))
+        found = self.values.get(QuotaCode, Ec2Refusal("NoSuchResourceException", "", 400))
         if isinstance(found, Exception):
             raise found
         return {"Quota": {"Value": found}}
@@ -75,9 +75,9 @@ class Quotas:
          "One machine needs 192 of them: ask AWS for more (Service Quotas, L-C4BD4855)."),
         ({"L_7212CCBC": 768.0}, ": 768", ""),
         ({}, ": not known which it is", ""),
-        ({"L_C4BD4855": Refusal("AccessDeniedException", "", 400)}, ": not seen, as the launcher may not ask for it", ""),
-        ({"L_C4BD4855": Refusal("TooManyRequestsException", "", 400)}, ": not seen (TooManyRequestsException)", ""),
-        ({"L_C4BD4855": Unreachable("it is away")}, ": not seen, as it is away", ""),
+        ({"L_C4BD4855": Ec2Refusal("AccessDeniedException", "", 400)}, ": not seen, as the launcher may not ask for it", ""),
+        ({"L_C4BD4855": Ec2Refusal("TooManyRequestsException", "", 400)}, ": not seen (TooManyRequestsException)", ""),
+        ({"L_C4BD4855": Ec2Unreachable("it is away")}, ": not seen, as it is away", ""),
     ],
 )  # fmt: skip
 async def test_the_quota_that_the_account_has_counts(quotas: dict[str, float], said: str, problem: str) -> None:
@@ -88,10 +88,10 @@ async def test_the_quota_that_the_account_has_counts(quotas: dict[str, float], s
 
 
 async def test_a_problem_with_the_way_to_ec2_says_what_to_do() -> None:
-    assert checks.remedy(Refusal("UnauthorizedOperation", "", 403)) == " Give the launcher the rights of docs/aws.md."
-    assert "valid keys" in checks.remedy(Refusal("AuthFailure", "", 401))
-    assert "no region us-east-9" in checks.remedy(Unreachable("no answer"), "us-east-9")
-    assert checks.remedy(Unreachable("no answer"), "us-gov-west-1") == checks.remedy(Unreachable("no answer")) == ""
+    assert checks.remedy(Ec2Refusal("UnauthorizedOperation", "", 403)) == " Give the launcher the rights of docs/aws.md."
+    assert "valid keys" in checks.remedy(Ec2Refusal("AuthFailure", "", 401))
+    assert "no region us-east-9" in checks.remedy(Ec2Unreachable("no answer"), "us-east-9")
+    assert checks.remedy(Ec2Unreachable("no answer"), "us-gov-west-1") == checks.remedy(Ec2Unreachable("no answer")) == ""
     assert "its answer is a page with status 500 (500)." in str(
-        Refusal("500", "<!doctype html>\n<title>x", 500).error("start it")
+        Ec2Refusal("500", "<!doctype html>\n<title>x", 500).error("start it")
     )

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tenuto.workers.agent.runtimes.process.cgroup_places import (
+    CgroupMount,
     MemoryEnd,
-    Mount,
     limits,
     memory_end,
     mount_of,
@@ -123,9 +123,11 @@ def opened(tree: Unified, directory: Path, parent: str = "", cpus: float = 1.5) 
 
 def test_the_hierarchy_of_a_controller_is_found_in_every_layout() -> None:
     hybrid = mounts(HYBRID)
-    assert mount_of("memory", hybrid) == Mount(1, PurePosixPath("/"), ROOT / "memory", frozenset({"rw", "memory"}))
-    assert mount_of("cpu", hybrid) == Mount(1, PurePosixPath("/"), ROOT / "cpu,cpuacct", frozenset({"rw", "cpu", "cpuacct"}))
-    assert mount_of("memory", mounts(UNIFIED)) == Mount(2, PurePosixPath("/"), ROOT, frozenset())
+    assert mount_of("memory", hybrid) == CgroupMount(1, PurePosixPath("/"), ROOT / "memory", frozenset({"rw", "memory"}))
+    assert mount_of("cpu", hybrid) == CgroupMount(
+        1, PurePosixPath("/"), ROOT / "cpu,cpuacct", frozenset({"rw", "cpu", "cpuacct"})
+    )
+    assert mount_of("memory", mounts(UNIFIED)) == CgroupMount(2, PurePosixPath("/"), ROOT, frozenset())
     assert mount_of("memory", mounts(LEGACY.splitlines()[0])) is None
     assert mount_of("memory", mounts("")) is None
     own = own_paths("5:cpu,cpuacct:/a\n4:memory:/b:c/d\n1:name=systemd:/s\n0::/user.slice\nnonsense\n")

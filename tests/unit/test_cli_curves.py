@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tenuto.cli import curves
-from tenuto.cli.curves import Curve, Picture, drawn, thinned
+from tenuto.cli.curves import LabeledCurve, Picture, drawn, thinned
 from tenuto.cli.errors import CliError
 from tenuto.cli.output import console
 
@@ -17,7 +17,7 @@ pytest.importorskip("plotille", reason="pip install 'tenuto[pictures]'")
 
 
 def text(*lines: list[tuple[float, float]], width: int = 80, log: bool = False, name: str = "loss") -> str:
-    picture = Picture(name, [Curve(f"3-{number}", points) for number, points in enumerate(lines, 1)], [])
+    picture = Picture(name, [LabeledCurve(f"3-{number}", points) for number, points in enumerate(lines, 1)], [])
     return drawn(picture, width, log=log, colour=False).plain
 
 
@@ -62,7 +62,7 @@ def test_a_name_that_obeys_nobody() -> None:
     screen = console()
     screen.file = io.StringIO()
     assert isinstance(screen, Console)
-    curves.show(screen, Picture(curves._short("\x1b[2Jloss"), [Curve("3-1", [(0, 1), (1, 2)])], []), log=False)
+    curves.show(screen, Picture(curves._short("\x1b[2Jloss"), [LabeledCurve("3-1", [(0, 1), (1, 2)])], []), log=False)
     assert "\x1b" not in screen.file.getvalue()
     assert "\\x1b[2Jloss" in screen.file.getvalue()
 

@@ -36,8 +36,8 @@ def test_both_have_the_same_methods_with_the_same_parameters(name: str) -> None:
 
 
 def test_only_the_one_with_an_event_loop_needs_one() -> None:
-    assert inspect.iscoroutinefunction(aio_door.AsyncDoor.get)
-    assert not inspect.iscoroutinefunction(blocking_door.Door.get)
+    assert inspect.iscoroutinefunction(aio_door.AsyncRestClient.get)
+    assert not inspect.iscoroutinefunction(blocking_door.RestClient.get)
     heavy = "asyncio, httpx, pydantic, numpy, pandas, pyarrow, torch, asyncpg, nats"
     code = f"import sys; from tenuto import Client; print([name for name in '{heavy}'.split(', ') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

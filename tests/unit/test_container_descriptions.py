@@ -10,8 +10,14 @@ import pytest
 
 from tenuto.kernel.account import Account
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.runtimes.docker.description import PROCESSES_MAX, Facts, Limits, described, environment_of
+from tenuto.workers.agent.node import AgentNode
+from tenuto.workers.agent.runtimes.docker.description import (
+    PROCESSES_MAX,
+    ContainerFacts,
+    ContainerLimits,
+    described,
+    environment_of,
+)
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
@@ -28,12 +34,14 @@ GPUS = (
 )
 CPUS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(3))
 IMAGE = Image("image:1", "sha256:1", "image@1")
-SOME = Limits(4 << 30, 1.5, 1 << 30, read_ulimits("nofile=1024:4096,memlock=-1"))
+SOME = ContainerLimits(4 << 30, 1.5, 1 << 30, read_ulimits("nofile=1024:4096,memlock=-1"))
 
 
-def facts(slots: tuple[Slot, ...] = GPUS, limits: Limits = SOME) -> Facts:
+def facts(slots: tuple[Slot, ...] = GPUS, limits: ContainerLimits = SOME) -> ContainerFacts:
     account = Account("worker", 7, 8)
-    return Facts(Node(AGENT, DIRECTORY), slots, account, 7, 8, "none", limits, DIRECTORY / "packages/1", "unix:/s", {})
+    return ContainerFacts(
+        AgentNode(AGENT, DIRECTORY), slots, account, 7, 8, "none", limits, DIRECTORY / "packages/1", "unix:/s", {}
+    )
 
 
 def work(*slots: int, **environment: Any) -> Work:
@@ -41,11 +49,11 @@ def work(*slots: int, **environment: Any) -> Work:
     return Work(make_assignment("0" * 64, slots=slots, config=config), DIRECTORY / "contexts" / ("0" * 64), "token")
 
 
-def cold(given: Facts, of: Work) -> dict[str, Any]:
+def cold(given: ContainerFacts, of: Work) -> dict[str, Any]:
     return described(given, of, IMAGE, [Bind("/agent/packages/1", "/tenuto")])
 
 
-def warm(given: Facts, of: Work) -> dict[str, Any]:
+def warm(given: ContainerFacts, of: Work) -> dict[str, Any]:
     files = RunFiles(DIRECTORY / "containers" / of.allocation_id)
     made = recipe_of(given, of, IMAGE, [], [Bind("/agent/packages/1", "/tenuto")], files, "torch")
     assert made is not None
@@ -68,7 +76,7 @@ def test_a_container_has_the_gpus_and_the_share_of_its_slots(describe: Any) -> N
 
 @pytest.mark.parametrize("describe", [cold, warm])
 def test_what_nobody_set_is_left_to_the_daemon(describe: Any) -> None:
-    host = describe(facts(CPUS, Limits()), work(0))["HostConfig"]
+    host = describe(facts(CPUS, ContainerLimits()), work(0))["HostConfig"]
     assert {"DeviceRequests", "Memory", "MemorySwap", "NanoCpus", "Ulimits", "ReadonlyRootfs"} & host.keys() == set()
     assert host["ShmSize"] == 2 << 30, "PyTorch's loaders need more than the 64 MiB of Docker"
 

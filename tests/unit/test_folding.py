@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tenuto.kernel.folding import Draft, Envelope, Folds, WithEnvelope, unchanged
+from tenuto.kernel.folding import DraftEnvelope, Envelope, Folds, WithEnvelope, unchanged
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.registry import EVENT_MODELS, OWNERS, EventData, event
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import Trial
+from tenuto.schemas.events.trial import TrialEvent
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def probed() -> Iterator[type[EventData]]:
     """A type of event that only its class declares."""
 
     @event("ProbeTaken")
-    class ProbeTaken(Trial):
+    class ProbeTaken(TrialEvent):
         depth: int
 
     yield ProbeTaken
@@ -50,7 +50,7 @@ def test_a_fold_may_read_the_envelope_and_an_unknown_type_changes_nothing() -> N
     folds: Folds[tuple[int, ...]] = Folds("searcher", {TrialStopped: WithEnvelope(at)})
     stopped = TrialStopped(trial_id="1-1", experiment_id=1, outcome="completed", reason={"rule": "x"})  # type: ignore[arg-type]
     assert folds.evolve((), recorded(stopped)) == (7,)
-    assert folds.apply((), stopped, Draft(9)) == (9,)
+    assert folds.apply((), stopped, DraftEnvelope(9)) == (9,)
     before = (1,)
     other = TrialRequested.model_construct(trial_id="1-1")
     assert folds.apply(before, other) is before

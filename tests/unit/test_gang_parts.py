@@ -18,7 +18,7 @@ from tenuto.workers.launch.gang import GangBox
 from tenuto.workers.launch.gang_errors import first_failure
 from tenuto.workers.launch.hung_ranks import HUNG_LOOKS, Ages, Watch
 from tenuto.workers.launch.layout import GangPart
-from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, Progress, ProgressFile, ProgressWriter
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, ProgressFile, ProgressWriter, RankProgress
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tenuto.workers.pytorch.distributed.shards import Shard
 
@@ -134,13 +134,13 @@ class TestWatch:
             assert watch.hung() is None, "rank 1 was not heard of again"
 
     def test_what_the_observer_missed_itself_is_not_counted(self) -> None:
-        ages, item = Ages(2.0, 100.0), Progress(34, COMPUTING, 99.9, 0.1, 0.1)
+        ages, item = Ages(2.0, 100.0), RankProgress(34, COMPUTING, 99.9, 0.1, 0.1)
         assert ages.look({0: item}, 100.5)[0][2] == pytest.approx(0.6)
         assert ages.look({0: item}, 160.5)[0][2] == pytest.approx(2.6), "it was stopped for a minute, and the rank perhaps, too"
         assert ages.look({0: item}, 161.0)[0][2] == pytest.approx(3.1)
-        later = Progress(35, COMPUTING, 161.2, 0.1, 0.1)
+        later = RankProgress(35, COMPUTING, 161.2, 0.1, 0.1)
         assert ages.look({0: later}, 221.2)[0][2] == pytest.approx(1.8), "before it was seen for the first time"
-        assert ages.look({0: Progress(36, COMPUTING, 221.5, 0.1, 0.1)}, 221.7)[0][2] == pytest.approx(0.2)
+        assert ages.look({0: RankProgress(36, COMPUTING, 221.5, 0.1, 0.1)}, 221.7)[0][2] == pytest.approx(0.2)
 
     def test_the_deadline_is_learnt_and_bounded(self) -> None:
         step = (50, COMPUTING, 0.0, 0.1, 0.1)

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.cli.nodes import lacking
 from tenuto.kernel.core import Refused
-from tenuto.kernel.folding import Draft
+from tenuto.kernel.folding import DraftEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeRequested, NodeStarted
@@ -45,7 +45,7 @@ class World:
     def fold(self, *facts: EventData) -> None:
         for data in facts:
             self.now_us += 1
-            self.state = FOLDS.apply(self.state, data, Draft(self.now_us))
+            self.state = FOLDS.apply(self.state, data, DraftEnvelope(self.now_us))
 
     def ask(self, command: Any) -> list[EventData]:
         decided = list(self.core.decide(self.state, command))

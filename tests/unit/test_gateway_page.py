@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tenuto.services.gateway.http.page import FILES, SHOWN, Page
+from tenuto.services.gateway.http.page import FILES, SHOWN, WebPage
 from tenuto.services.gateway.mlflow import subject as mlflow
 from tenuto.services.gateway.mlflow.handling.links import SCRIPT
 
@@ -34,7 +34,7 @@ def built(tmp_path: Path) -> Path:
 @pytest.fixture
 async def http(built: Path) -> AsyncIterator[httpx.AsyncClient]:
     door = PlainTextResponse("the REST door", status_code=404)
-    transport = httpx.ASGITransport(app=Page(door, mlflow.SUBJECT.pages, built))
+    transport = httpx.ASGITransport(app=WebPage(door, mlflow.SUBJECT.pages, built))
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         yield client
 
@@ -101,7 +101,7 @@ async def test_only_reading(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_checkout_without_the_built_page_says_how_to_build_it(tmp_path: Path) -> None:
-    transport = httpx.ASGITransport(app=Page(PlainTextResponse("door"), {}, tmp_path / "none"))
+    transport = httpx.ASGITransport(app=WebPage(PlainTextResponse("door"), {}, tmp_path / "none"))
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         answer = await client.get("/")
         assert answer.status_code == 503

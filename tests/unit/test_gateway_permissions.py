@@ -16,13 +16,20 @@ from tenuto.services.gateway.rights.access import (
     BASE,
     ROLES,
     Access,
-    Subject,
+    Principal,
     allowed,
     fold,
     is_cluster_admin,
     without_holder,
 )
-from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, CHANGES_WORKSPACE, OWN_TOKENS, Rule, Where, refusal
+from tenuto.services.gateway.rights.permissions import (
+    CHANGES_EXPERIMENT,
+    CHANGES_WORKSPACE,
+    OWN_TOKENS,
+    PermissionRule,
+    Where,
+    refusal,
+)
 from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 
 ROUTES = permissions_of(SUBJECTS).rules
@@ -77,11 +84,11 @@ def test_what_changes_something_is_never_for_everybody() -> None:
 def test_the_table_and_the_roles_name_permissions_that_there_are() -> None:
     used = {name for rule in ROUTES.values() for name in (rule.permission, rule.others) if name}
     assert used == ALL == set().union(*ROLES.values())
-    assert is_cluster_admin(Access(), Subject("ada", admin=True))
-    assert not is_cluster_admin(Access(), Subject("ada"))
+    assert is_cluster_admin(Access(), Principal("ada", admin=True))
+    assert not is_cluster_admin(Access(), Principal("ada"))
 
 
-OLGA, EVE = Subject("olga"), Subject("eve", groups=("vision",))
+OLGA, EVE = Principal("olga"), Principal("eve", groups=("vision",))
 HOLDER: Any = {"kind": "user", "name": "olga"}
 
 
@@ -105,7 +112,7 @@ def test_a_role_counts_where_it_was_granted_and_until_it_is_revoked() -> None:
     assert not allowed(access, EVE, "experiment.change_others", "speech")
     assert not allowed(access, EVE, "experiment.change_others")
     assert not allowed(access, EVE, "workspace.admin", "vision")
-    assert not allowed(access, Subject("vision"), "experiment.change_others", "vision"), "a user is no group of that name"
+    assert not allowed(access, Principal("vision"), "experiment.change_others", "vision"), "a user is no group of that name"
     assert is_cluster_admin(access, OLGA)
     access = fold(access, RoleRevoked(kind="group", name="vision", role="editor", workspace="vision"))
     assert not allowed(access, EVE, "experiment.change_others", "vision")
@@ -136,8 +143,8 @@ def test_a_limited_token_does_no_more_than_its_limit_and_no_more_than_its_user()
 
 
 @pytest.mark.parametrize("rule", sorted(set(ROUTES.values()), key=str), ids=str)
-def test_an_admin_may_do_everything(rule: Rule) -> None:
-    assert refusal(Access(), Subject("root", admin=True), rule, workspace="vision", owner="ada") == ""
+def test_an_admin_may_do_everything(rule: PermissionRule) -> None:
+    assert refusal(Access(), Principal("root", admin=True), rule, workspace="vision", owner="ada") == ""
 
 
 def test_refusals_name_who_may() -> None:
@@ -145,7 +152,7 @@ def test_refusals_name_who_may() -> None:
     assert said == "Experiment 1 is ada's; only ada or an admin may change it."
     assert refusal(Access(), EVE, CHANGES_EXPERIMENT, workspace="default", owner="eve") == ""
     assert "Only ada and admins" in refusal(Access(), EVE, OWN_TOKENS, owner="ada")
-    assert "Only an admin" in refusal(Access(), EVE, Rule("pool.admin"))
+    assert "Only an admin" in refusal(Access(), EVE, PermissionRule("pool.admin"))
     assert "only a role with the permission workspace.admin" in refusal(Access(), EVE, CHANGES_WORKSPACE, workspace="vision")
 
 

@@ -12,11 +12,11 @@ from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners.gcp import machines
 from tenuto.services.launcher.adapters.provisioners.gcp.checks import needs
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import Machine
-from tenuto.services.launcher.adapters.provisioners.gcp.refusals import Refusal
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import ComputeInstance
+from tenuto.services.launcher.adapters.provisioners.gcp.refusals import ComputeEngineRefusal
 from tenuto.services.launcher.adapters.provisioners.gcp.settings import (
     NAMES,
-    Connection,
+    ComputeEngineConnection,
     InstanceSettings,
     connection_of,
     instance_of,
@@ -44,7 +44,7 @@ def test_names_are_as_google_takes_them_and_no_two_nodes_share_one(cluster: str,
 
 def test_whose_an_instance_is_stands_in_its_description_and_nothing_else_is_believed() -> None:
     for text in ("", "null", "[]", "5", '{"tenuto": 5}', '{"tenuto": {"cluster": "c"}}', "x" * 3_000):
-        assert machines.whose(Machine("n", "z", "RUNNING", description=text)) is None
+        assert machines.whose(ComputeInstance("n", "z", "RUNNING", description=text)) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_whose_an_instance_is_stands_in_its_description_and_nothing_else_is_beli
     ],
 )
 def test_what_a_refusal_means(status: int, code: str, kind: str) -> None:
-    error = Refusal(status, code, "Google says why.").error("start instance a")
+    error = ComputeEngineRefusal(status, code, "Google says why.").error("start instance a")
     assert error.kind == kind
     assert str(error).startswith("Google does not start instance a: ")
     assert str(error).count("..") == 0
@@ -77,12 +77,12 @@ def test_what_a_refusal_means(status: int, code: str, kind: str) -> None:
 
 def test_what_google_quotes_of_a_request_is_not_shown() -> None:
     words = f"Invalid value for field 'resource.metadata.items[0].value': '#!/bin/bash {'x' * 90} token-1'. It is too large."
-    shown = str(Refusal(400, "invalid", words).error("start instance a"))
+    shown = str(ComputeEngineRefusal(400, "invalid", words).error("start instance a"))
     assert "token-1" not in shown
     assert "'resource.metadata.items[0].value'" in shown
     assert "It is too large" in shown
-    assert "token-2" not in str(Refusal(400, "invalid", "It has 'token-2'.").error("start instance a", "token-2"))
-    assert "\x1b" not in str(Refusal(400, "invalid", "a\x1b[31mb").error("start instance a"))
+    assert "token-2" not in str(ComputeEngineRefusal(400, "invalid", "It has 'token-2'.").error("start instance a", "token-2"))
+    assert "\x1b" not in str(ComputeEngineRefusal(400, "invalid", "a\x1b[31mb").error("start instance a"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_credentials_are_sent_to_no_address_that_the_network_reads(endpoint: str
 
 
 def test_what_belongs_to_the_pool_is_not_set_for_a_type() -> None:
-    assert connection_of(Provisioning(provisioner="gcp", settings=BASE)) == Connection("my-project")
+    assert connection_of(Provisioning(provisioner="gcp", settings=BASE)) == ComputeEngineConnection("my-project")
     with pytest.raises(BadSetting, match="Setting project belongs to the pool"):
         settings_of(NodeType(settings={"project": "other"}))
     with pytest.raises(BadSetting, match="leave out images"):

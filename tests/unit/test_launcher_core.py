@@ -16,7 +16,7 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.reports import RendezvousReport
-from tenuto.services.launcher.commands import ExpireLease, RecordReport
+from tenuto.services.launcher.commands import ExpireLease, RecordRunReport
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects.assigning import agents_concerned, assignments_of
 from tenuto.workers.agent.reconcile import Start, reconcile
@@ -236,7 +236,7 @@ class TestGang:
     def test_where_rank_0_listens_is_recorded_once_and_reaches_the_others(self, driver: Driver) -> None:
         def opened(agent: str, address: str) -> list[EventData]:
             report = RendezvousReport(trial_id="1-1", allocation_id="1-1-1", agent_id=agent, address=address)
-            return driver.command(RecordReport, report)
+            return driver.command(RecordRunReport, report)
 
         assert opened("b", "10.0.0.2:1") == [], "rank 0 is on the first agent"
         assert only(opened("a", "10.0.0.1:1"), GangRendezvousOpened).address == "10.0.0.1:1"

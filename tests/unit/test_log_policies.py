@@ -20,7 +20,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged
 from tenuto.schemas.events.trial import LogMatched
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
 from tenuto.services.scheduler.explain import explain
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.core import TrackerCore
 from tenuto.workers.agent.output import Matcher
 from tests.support.scheduler_driver import WHY, Driver, exited, failed, joined, requested, short, submitted
@@ -151,6 +151,6 @@ def test_the_tracker_records_it_for_the_current_allocation_only() -> None:
     report = LogMatchReport(
         trial_id="1-1", allocation_id="1-1-1", agent_id="a", pattern="p", action="exclude_agent", line="a line with p"
     )
-    assert [data.TYPE for data in core.decide(state, RecordReport(uuid4(), 1, report))] == ["LogMatched"]
+    assert [data.TYPE for data in core.decide(state, RecordTrialReport(uuid4(), 1, report))] == ["LogMatched"]
     old = report.model_copy(update={"allocation_id": "1-1-9"})
-    assert [data.TYPE for data in core.decide(state, RecordReport(uuid4(), 1, old))] == ["ReportRefused"]
+    assert [data.TYPE for data in core.decide(state, RecordTrialReport(uuid4(), 1, old))] == ["ReportRefused"]

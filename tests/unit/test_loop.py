@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tenuto.kernel.commit_draft import Poisoned
-from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable
+from tenuto.kernel.eventlog import Append, Appended, ConsumerCheckpoint, Fenced, LogUnavailable
 from tenuto.kernel.loop import FeedBroken, ServiceLoop
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.replay import fold, verify_decisions
@@ -221,7 +221,7 @@ async def test_the_checkpoint_follows_when_nothing_is_decided(monkeypatch: pytes
     async with running(loop):
         await add_inputs(log, [weight_changed(UUID(int=n), 1, 1.0) for n in (1, 2, 3)])
         await moved.wait()
-    assert (await log.checkpoint("tally")) == Checkpoint("tally", 3, 2)
+    assert (await log.checkpoint("tally")) == ConsumerCheckpoint("tally", 3, 2)
 
 
 async def test_a_feed_with_a_gap_halts_the_loop() -> None:

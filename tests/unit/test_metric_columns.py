@@ -14,7 +14,7 @@ from tenuto.kernel.metrics import columns as columns_module
 from tenuto.kernel.metrics import packing
 from tenuto.kernel.metrics.columns import Columns, Point, columns_of, cut, merged, sets_of
 from tenuto.kernel.metrics.extents import Extent, changes
-from tenuto.kernel.metrics.packing import Chunk, packed, unpacked, unpacked_numbers, unpacked_steps
+from tenuto.kernel.metrics.packing import MetricChunk, packed, unpacked, unpacked_numbers, unpacked_steps
 from tenuto.kernel.metrics.thinning import Curve, exponent_for, of_buckets, of_points, thinned
 
 NUMBERS = st.one_of(
@@ -55,7 +55,7 @@ def told_naive(known: Known) -> list[str]:
     ]
 
 
-def again(chunk: Chunk) -> Columns:
+def again(chunk: MetricChunk) -> Columns:
     return unpacked(chunk.points, chunk.wide, chunk.names, chunk.steps, chunk.numbers)
 
 
@@ -70,14 +70,14 @@ class Store:
     """Chunks of one trial as the tracker keeps them."""
 
     def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[MetricChunk] = []
         self.written = 0
 
     def write(self, new: Columns) -> None:
         extents = [Extent(c.first_batches, c.last_batches, c.points, len(c.names)) for c in self.chunks]
         begin = max([0, *(i for i, extent in enumerate(extents) if extent.first <= new.batches[0])])
         begin = min(begin, max(len(extents) - 16, 0))
-        made: list[Chunk] = []
+        made: list[MetricChunk] = []
         place = 0
         for change in changes(extents[begin:], new):
             old = self.chunks[begin + change.chunk : begin + change.chunk_end]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.kernel.core import Refused
-from tenuto.kernel.reactions import Failure, Progress
+from tenuto.kernel.reactions import Failure, ReceiverProgress
 from tenuto.schemas.events.notice import WebhookFailed
 from tenuto.schemas.sentences import sentence
 from tenuto.schemas.webhooks import AgentLostTrigger, MetricTrigger, StallTrigger
@@ -144,7 +144,7 @@ def test_batches_keep_the_order_and_lose_nothing(groups: list[tuple[int, int]]) 
 
 
 def test_a_day_of_attempts() -> None:
-    progress, now_us = Progress(), 0
+    progress, now_us = ReceiverProgress(), 0
     while not (progress := delivering.RETRIES.failed(progress, Failure("HTTP 500"), now_us, 0.5)).parked:
         assert progress.next_us is not None
         now_us = progress.next_us

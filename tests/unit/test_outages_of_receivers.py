@@ -103,7 +103,7 @@ def test_a_readers_handler_that_cannot_reach_the_cluster_has_not_failed() -> Non
         "actor": "scheduler",
         "schema_version": 1,
     }
-    delivery = reader._Delivery(lambda event: asyncio.sleep(0), told)
+    delivery = reader._EventDelivery(lambda event: asyncio.sleep(0), told)
     kinds = {
         type(error): delivery.failure(error).kind
         for error in (

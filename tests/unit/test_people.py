@@ -16,8 +16,8 @@ from tenuto.schemas.events.request import NewUser, UserRemoved
 from tenuto.services.gateway.people.adapters.identity_provider import Provider
 from tenuto.services.gateway.people.adapters.sso_visits import CODE_SECONDS, FLOW_SECONDS, Sso, challenge_of, from_settings
 from tenuto.services.gateway.people.commands import CreateToken, CreateUser, LinkUser, SetPassword, SignInAtProvider
-from tenuto.services.gateway.people.policies.identity import Identity, NoIdentity, identity
-from tenuto.services.gateway.rights.access import ALL, BASE, Access, Sight, Subject, Workspace, allowed, sight
+from tenuto.services.gateway.people.policies.identity import NoIdentity, ProviderIdentity, identity
+from tenuto.services.gateway.rights.access import ALL, BASE, Access, Principal, Sight, Workspace, allowed, sight
 from tenuto.services.gateway.rights.permissions import Where, refusal
 from tenuto.services.gateway.subjects import SUBJECTS, permissions_of
 from tests.unit.test_gateway_core import Driver, types
@@ -98,7 +98,7 @@ def test_a_way_back_and_a_code_count_once_and_for_a_while() -> None:
     late = sso.begin("", 0)
     now[0] = FLOW_SECONDS
     assert sso.opened(sso.sealed(late), late.state) is None
-    who = Identity("s", "ada", ())
+    who = ProviderIdentity("s", "ada", ())
     code = sso.hand_out(who, challenge_of("v" * 43))
     assert sso.take("wrong", "v" * 43) is None
     assert sso.take(code, "v" * 43) == who
@@ -166,10 +166,10 @@ def test_a_token_of_a_workspace_makes_none_for_another() -> None:
 
 def test_an_admins_token_of_a_workspace_is_refused_everything_beyond_it() -> None:
     access = Access(workspaces=Map({"vision": Workspace(), "text": Workspace(), "vault": Workspace(private=True)}))
-    subject = Subject("boss", admin=True, workspace="vision")
+    subject = Principal("boss", admin=True, workspace="vision")
     assert sight(access, subject) == Sight(frozenset({"default", "text", "vault"}))
     assert sight(access, replace(subject, workspace="default")).hidden == {"vision", "text", "vault"}
-    stranger = Subject("eve", workspace="vault")
+    stranger = Principal("eve", workspace="vault")
     assert not sight(access, stranger).sees("vault"), "one sees no more by a limit"
     of_experiments = [name for name in ALL - BASE if name.startswith(("experiment", "project", "workspace"))]
     assert not any(allowed(access, stranger, name, place) for name in of_experiments for place in ("vault", "text", ""))

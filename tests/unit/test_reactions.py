@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.kernel.reactions import OUTAGE_SECONDS_MAX, CannotPark, Failure, Progress, Reaction, Retries
+from tenuto.kernel.reactions import OUTAGE_SECONDS_MAX, CannotPark, Failure, Reaction, ReceiverProgress, Retries
 
 SECOND_US = 1_000_000
 RETRIES = st.builds(
@@ -45,13 +45,13 @@ class Receiver:
             raise error
         return Failure(str(error), "outage" if isinstance(error, OSError) else "final" if "never" in str(error) else "attempt")
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         if self.full:
             self.full -= 1
             raise CannotPark("the parking is full")
         self.parked.append(failure.reason)
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         assert progress.next_us is not None
         self.now_us = progress.next_us
 
@@ -63,7 +63,7 @@ def reaction(receiver: Receiver, attempts_max: int = 3) -> Reaction:
 @given(RETRIES, st.lists(st.booleans(), max_size=30), st.floats(0, 1))
 def test_outages_take_neither_an_attempt_nor_time(retries: Retries, outages: list[bool], fraction: float) -> None:
     """The failures of a receiver have the same outcome with and without outages between them; only the hour differs."""
-    without = with_outages = Progress(position=7)
+    without = with_outages = ReceiverProgress(position=7)
     now_us = later_us = 0
     for outage in outages:
         if outage:
@@ -91,7 +91,7 @@ def test_waits_grow_keep_what_was_asked_for_and_have_a_bound(attempts: int, aske
     retries = Retries(1.0, 3_600.0)
 
     def wait_us(attempts: int, asked: float | None) -> int:
-        return retries.failed(Progress(attempts=attempts), Failure("", asked_seconds=asked), 0, fraction).next_us or 0
+        return retries.failed(ReceiverProgress(attempts=attempts), Failure("", asked_seconds=asked), 0, fraction).next_us or 0
 
     assert wait_us(attempts, asked) >= SECOND_US // 2
     assert wait_us(attempts, asked) >= int((asked or 0) * SECOND_US)
@@ -102,9 +102,9 @@ async def test_an_event_is_parked_after_its_attempts_and_the_next_begins_anew() 
     receiver = Receiver([ValueError("a"), OSError("away"), ValueError("b"), OSError("away"), OSError("away"), ValueError("c")])
     own = reaction(receiver)
     assert await own.settle(receiver, 5)
-    assert (receiver.parked, receiver.calls, own.progress) == (["c"], 6, Progress(5))
+    assert (receiver.parked, receiver.calls, own.progress) == (["c"], 6, ReceiverProgress(5))
     assert await own.settle(receiver, 9)
-    assert (receiver.calls, own.progress) == (7, Progress(9))
+    assert (receiver.calls, own.progress) == (7, ReceiverProgress(9))
 
 
 async def test_a_final_failure_has_one_attempt() -> None:
@@ -117,7 +117,7 @@ async def test_an_event_that_cannot_be_parked_is_tried_until_it_can() -> None:
     receiver = Receiver([ValueError("never")] * 5, full=2)
     own = reaction(receiver)
     assert await own.settle(receiver, 1)
-    assert (receiver.parked, receiver.calls, own.progress) == (["never"], 3, Progress(1))
+    assert (receiver.parked, receiver.calls, own.progress) == (["never"], 3, ReceiverProgress(1))
 
 
 async def test_a_receiver_that_stops_keeps_its_position() -> None:
@@ -138,7 +138,7 @@ async def test_an_error_after_which_no_attempt_can_follow_is_raised() -> None:
 
 
 def test_a_position_never_goes_back() -> None:
-    progress = Progress(5, attempts=2)
+    progress = ReceiverProgress(5, attempts=2)
     assert progress.passed(4) == progress
-    assert progress.passed(6) == Progress(6, attempts=2)
-    assert progress.settled(4) == Progress(5)
+    assert progress.passed(6) == ReceiverProgress(6, attempts=2)
+    assert progress.settled(4) == ReceiverProgress(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tenuto.services.gateway.experiments.policies.causes import likely_causes
-from tenuto.services.gateway.experiments.policies.likely_effect import Difference
+from tenuto.services.gateway.experiments.policies.likely_effect import ConfigDifference
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Known:
     allocations: int = 1
 
 
-DATA = Difference("data", "train", "a", "b")
+DATA = ConfigDifference("data", "train", "a", "b")
 NEVER_SEEN = "the order of the records cannot be drawn again"
 
 

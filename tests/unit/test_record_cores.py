@@ -23,7 +23,7 @@ from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.tracker import state as tracker_state
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.core import TrackerCore
 
 WHY = Reason(rule="test")
@@ -89,7 +89,7 @@ def tracker(trials: int = 1) -> Folded:
 
 def report(folded: Folded, number: int, record: EnvironmentRecord, id: str = "") -> list[EventData]:
     body = EnvironmentReport(trial_id=f"1-{number}", allocation_id=f"1-{number}-1", environment=record)
-    return folded.decide(RecordReport(name_id("report", id or f"{number}{record.python}"), 0, body))
+    return folded.decide(RecordTrialReport(name_id("report", id or f"{number}{record.python}"), 0, body))
 
 
 def test_an_environment_is_written_out_once_per_experiment() -> None:
@@ -118,7 +118,7 @@ def test_too_many_environments_are_written_out_again(monkeypatch: Any) -> None:
 def test_a_record_of_an_allocation_that_is_gone_is_refused() -> None:
     folded = tracker()
     body = DataReport(trial_id="1-1", allocation_id="1-1-9", data=DATA)
-    [found] = folded.decide(RecordReport(name_id("late"), 0, body))
+    [found] = folded.decide(RecordTrialReport(name_id("late"), 0, body))
     assert isinstance(found, ReportRefused)
     assert found.report == "data"
 
@@ -126,7 +126,7 @@ def test_a_record_of_an_allocation_that_is_gone_is_refused() -> None:
 def test_declared_data_are_recorded_with_what_they_were() -> None:
     folded = tracker()
     body = DataReport(trial_id="1-1", allocation_id="1-1-1", data=DATA, changed_from="bb")
-    [found] = folded.decide(RecordReport(name_id("data"), 0, body))
+    [found] = folded.decide(RecordTrialReport(name_id("data"), 0, body))
     assert found == DataRecorded(trial_id="1-1", allocation_id="1-1-1", data=DATA, changed_from="bb")
 
 

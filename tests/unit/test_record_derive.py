@@ -19,7 +19,7 @@ from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX, VALIDATIONS_KEPT_MAX, TrialSource
 from tenuto.services.gateway.trials.policies.results import (
     Saved,
-    Validation,
+    TrialValidation,
     file_pairs,
     first_difference,
     metric_pairs,
@@ -188,13 +188,13 @@ def test_the_command_line_is_recorded_without_credentials(tmp_path: Path) -> Non
 
 
 def test_metrics_are_compared_bit_for_bit_where_both_validated() -> None:
-    a = [Validation(10, {"loss": 0.1 + 0.2, "nan": math.nan}), Validation(20, {"loss": 1.0})]
-    b = [Validation(10, {"loss": 0.3, "nan": math.nan}), Validation(30, {"loss": 1.0})]
+    a = [TrialValidation(10, {"loss": 0.1 + 0.2, "nan": math.nan}), TrialValidation(20, {"loss": 1.0})]
+    b = [TrialValidation(10, {"loss": 0.3, "nan": math.nan}), TrialValidation(30, {"loss": 1.0})]
     pairs = metric_pairs(a, b)
     assert [(pair.name, pair.equal) for pair in pairs] == [("loss", False), ("nan", True)]
     assert (metrics_equal(pairs), first_difference(pairs)) == (False, 10)
     assert metrics_equal(metric_pairs(a, a)) is True
-    assert metrics_equal(metric_pairs(a, [Validation(11, {})])) is None
+    assert metrics_equal(metric_pairs(a, [TrialValidation(11, {})])) is None
 
 
 def test_weights_decide_and_the_rest_is_shown() -> None:

@@ -17,7 +17,7 @@ from tenuto.cli.diff import headline
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState, Gpu, Hardware
 from tenuto.services.gateway.experiments.policies.differences import Side, differences, gaps
-from tenuto.services.gateway.experiments.policies.likely_effect import EFFECTS, ORDER, Difference, by_likely_effect
+from tenuto.services.gateway.experiments.policies.likely_effect import EFFECTS, ORDER, ConfigDifference, by_likely_effect
 from tenuto.services.gateway.reader.changes import CodeChange
 from tenuto.services.gateway.reader.code_changes import code_changes
 
@@ -214,8 +214,8 @@ def test_trials_are_compared_by_what_they_drew() -> None:
     ]
 
 
-@given(st.lists(st.builds(Difference, st.sampled_from(ORDER), st.text(), st.none(), st.none(), st.booleans()), max_size=30))
-def test_ordering_is_total_and_loses_nothing(items: list[Difference]) -> None:
+@given(st.lists(st.builds(ConfigDifference, st.sampled_from(ORDER), st.text(), st.none(), st.none(), st.booleans()), max_size=30))
+def test_ordering_is_total_and_loses_nothing(items: list[ConfigDifference]) -> None:
     ordered = by_likely_effect(items)
     assert by_likely_effect(reversed(ordered)) == ordered or len({(i.kind, i.name, i.overridden) for i in items}) < len(items)
     assert sorted(map(repr, ordered)) == sorted(map(repr, items))

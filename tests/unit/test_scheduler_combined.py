@@ -13,7 +13,7 @@ from tenuto.schemas.events.pool import AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
-from tenuto.services.scheduler.policies.targets import Remembered, divided_with
+from tenuto.services.scheduler.policies.targets import RememberedTargets, divided_with
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
 from tenuto.services.scheduler.state.usable import slots_coming_back
 from tests.support.scheduler_driver import Driver, exited, fair, held, joined, requested, settle_all, stopped, submitted
@@ -164,7 +164,7 @@ def test_under_fair_share_nobody_comes_below_its_share_and_nobody_goes_in_vain(
     decided = start(driver, 99, wanted, weight=weight)
     gone, shrunk = told(decided)
     pool = driver.state.pools["default"]
-    targets = divided_with(driver.state, pool, driver.now_us, Remembered()).targets
+    targets = divided_with(driver.state, pool, driver.now_us, RememberedTargets()).targets
     lost = {before.allocations[item].experiment_id for item in [*gone, *shrunk]}
     for key in sorted(lost):
         assert pool.held.get(key, 0) >= targets.get(key, 0), "it came below its share"

@@ -20,7 +20,7 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import CheckpointSaved
-from tenuto.services.scheduler.policies.shares import Node, divide
+from tenuto.services.scheduler.policies.shares import ShareNode, divide
 from tests.support.scheduler_driver import WHY, Driver, exited, joined, requested, short, stopped, submitted
 from tests.support.whole_gangs import whole_gangs
 
@@ -301,7 +301,7 @@ def test_slots_of_a_lost_agent_are_not_granted(driver: Driver) -> None:
 def test_elastic_shares_are_within_a_step_of_the_ideal(drawn: list[tuple[int, int, int]], capacity: int) -> None:
     leaves = []
     for key, (least, more, trials) in enumerate(drawn, 1):
-        leaf = Node(key, 1.0, float(trials * (least + more)), gang=least, order=(float(key), key))
+        leaf = ShareNode(key, 1.0, float(trials * (least + more)), gang=least, order=(float(key), key))
         leaf.trials, leaf.most = trials, least + more
         leaves.append(leaf)
     divide(capacity, leaves)

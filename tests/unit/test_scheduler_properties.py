@@ -32,7 +32,7 @@ from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.policies.feasibility import reach_of
 from tenuto.services.scheduler.policies.placement import for_trial
-from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
+from tenuto.services.scheduler.policies.targets import RememberedTargets, divided, divided_with
 from tenuto.services.scheduler.policies.turns import quota_binds, with_turns
 from tenuto.services.scheduler.state import Allocation, State, policy_of
 from tenuto.services.scheduler.state.allocations import usage_keys
@@ -263,7 +263,7 @@ class AnyPolicy(AnyHistory):
             waiting = explain(state, name, self.driver.now_us)
             assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting or row.trials_leaving)] == []
             pool, now_us = state.pools[name], self.driver.now_us
-            known, anew = divided(state, pool, now_us), divided_with(state, pool, now_us, Remembered())
+            known, anew = divided(state, pool, now_us), divided_with(state, pool, now_us, RememberedTargets())
             assert (known.targets, known.below, known.above) == (anew.targets, anew.below, anew.above), (
                 "what is remembered is stale"
             )
@@ -285,7 +285,7 @@ class AnyPolicy(AnyHistory):
                 pool=allocation.pool, allocation_id=item, trial_id=trial, experiment_id=experiment.experiment_id, reason=WHY
             )
             shares = [
-                +Counter(divided_with(now, now.pools[allocation.pool], self.driver.now_us, Remembered()).targets)
+                +Counter(divided_with(now, now.pools[allocation.pool], self.driver.now_us, RememberedTargets()).targets)
                 for now in (state, apply(state, preempted, self.driver.now_us))
             ]
             assert shares[0] == shares[1], f"{item} gives way"
@@ -323,7 +323,7 @@ class AnyPolicy(AnyHistory):
     def _turns(self, state: State, name: str) -> set[int]:
         """Whose turn it is under fair share."""
         pool, now_us = state.pools[name], self.driver.now_us
-        known = divided_with(state, pool, now_us, Remembered())
+        known = divided_with(state, pool, now_us, RememberedTargets())
         return set(with_turns(state, pool, known, now_us, lambda item: not quota_binds(state, known, item)).turns)
 
     def judge(self) -> list[str]:

@@ -15,7 +15,7 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.services.scheduler.policies.rounding import Loser, Part, Remainder
-from tenuto.services.scheduler.policies.shares import Node, divide
+from tenuto.services.scheduler.policies.shares import ShareNode, divide
 from tenuto.services.scheduler.state import Usage
 from tenuto.services.scheduler.state.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tests.support.scheduler_driver import (
@@ -148,7 +148,7 @@ shape = st.lists(
 @given(capacity=st.integers(1, 60), shape=shape)
 def test_shares_are_max_min_fair(capacity: int, shape: list[tuple[int, int, int]]) -> None:
     """No one gets more who is ahead of another that wants more; all is used up or all are content."""
-    nodes = [Node(at, float(weight), demand, least) for at, (weight, demand, least) in enumerate(shape)]
+    nodes = [ShareNode(at, float(weight), demand, least) for at, (weight, demand, least) in enumerate(shape)]
     divide(capacity, nodes)
     total = sum(node.share for node in nodes)
     least = sum(node.least for node in nodes)
@@ -163,7 +163,7 @@ def test_shares_are_max_min_fair(capacity: int, shape: list[tuple[int, int, int]
 @given(capacity=st.integers(1, 60), shape=shape, gangs=st.lists(st.integers(1, 5), min_size=6, max_size=6))
 def test_targets_are_whole_gangs_near_the_share(capacity: int, shape: list[tuple[int, int, int]], gangs: list[int]) -> None:
     leaves = [
-        Node(at, float(weight), demand * gangs[at], 0, gang=gangs[at], order=(at, at))
+        ShareNode(at, float(weight), demand * gangs[at], 0, gang=gangs[at], order=(at, at))
         for at, (weight, demand, _) in enumerate(shape)
     ]
     divide(capacity, leaves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto.services.gateway.experiments.policies.rung_table import Rung, rung_table
+from tenuto.services.gateway.experiments.policies.rung_table import RungStandings, rung_table
 from tenuto.services.gateway.experiments.policies.search_decisions import Decision, Outcome
 from tenuto.services.gateway.experiments.policies.trial_lineage import Copy, lineage
 
@@ -31,7 +31,7 @@ LOG = [
 ]
 
 
-def standings(rung: Rung) -> list[tuple[str, str, float | None]]:
+def standings(rung: RungStandings) -> list[tuple[str, str, float | None]]:
     return [(one.trial_id, one.fate, one.metric) for one in rung.standings.values()]
 
 

@@ -9,7 +9,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.access import RoleGranted, RoleRevoked, WorkspaceCreated
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.log.handling.seen_events import SeenEvents
-from tenuto.services.gateway.rights.access import Subject
+from tenuto.services.gateway.rights.access import Principal
 from tests.support.memory_log import MemoryEventLog
 
 HELD = {"kind": "user", "name": "eve", "role": "viewer", "workspace": "vault"}
@@ -34,6 +34,6 @@ async def test_each_event_is_judged_by_a_state_that_has_it() -> None:
             state = core.evolve(state, event)
         position = max(position, upto)
 
-    judge = SeenEvents(MemoryEventLog(), lambda: state, folded).judge(lambda: Subject("eve"))
+    judge = SeenEvents(MemoryEventLog(), lambda: state, folded).judge(lambda: Principal("eve"))
     seen = [bool(await judge([event])) for event in events]
     assert seen == [False, True, False]

@@ -88,7 +88,7 @@ def test_times_of_slurm(text: str, seconds: float | None) -> None:
     ],
 )
 def test_kinds_of_refusals(words: str, kind: str) -> None:
-    said = commands.Said(1, "", f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {words}\n")
+    said = commands.CommandResult(1, "", f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {words}\n")
     error = said.error("take the job of node gpu-1")
     assert error.kind == kind
     assert str(error).startswith(f"Slurm does not take the job of node gpu-1: {words}")
@@ -133,5 +133,5 @@ def test_the_environment_is_read_by_the_jobs_shell_as_it_was_written(tmp_path: P
 def test_a_command_may_end_without_reading_what_it_is_given(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner(loop_factory=factory) as runner:
         for _ in range(5):
-            assert runner.run(commands.run("true", text="x" * 1_000_000)) == commands.Said(0, "", "")
+            assert runner.run(commands.run("true", text="x" * 1_000_000)) == commands.CommandResult(0, "", "")
         assert runner.run(commands.run("cat", text="all of it")).output == "all of it"

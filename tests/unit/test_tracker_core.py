@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.schemas.events.pool import AllocationPreempted, Pool, SlotsReserved
+from tenuto.schemas.events.pool import AllocationPreempted, PoolEvent, SlotsReserved
 from tenuto.schemas.events.registry import EVENT_MODELS
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
-from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.commands import RecordTrialReport
 from tenuto.services.tracker.policies.restart_limits import DEATHS_MAX, FRUITLESS_MAX
 from tests.support.said import said
 from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, training_ended, types, validation
@@ -74,17 +74,17 @@ def test_every_event_of_a_pools_stream_is_folded() -> None:
     """One that is not would make the guarded version fall behind for ever: every later report of the pool would be refused."""
     driver = Driver()
     allocation = driver.grant()
-    version = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))["pool/default"]
+    version = driver.core.guards(driver.state, RecordTrialReport(name_id("r"), 0, validation(allocation, 10)))["pool/default"]
     driver.event(SlotsReserved(pool="default", trial_id="1-1", experiment_id=1, reason=WHY))
-    guards = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))
+    guards = driver.core.guards(driver.state, RecordTrialReport(name_id("r"), 0, validation(allocation, 10)))
     assert guards == {"pool/default": version + 1}
     assert {"SlotsReserved", "AllocationResized"} <= driver.core.consumes
-    assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, Pool))
+    assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, PoolEvent))
 
 
 def test_guards_name_the_version_of_the_pool_as_folded() -> None:
     driver = Driver()
-    command = RecordReport(name_id("r"), 0, validation("1-1-1", 10))
+    command = RecordTrialReport(name_id("r"), 0, validation("1-1-1", 10))
     assert driver.core.guards(driver.state, command) == {"pool/default": 0}
     allocation = driver.grant()
     driver.event(AllocationPreempted(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY))

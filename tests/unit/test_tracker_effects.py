@@ -15,7 +15,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker import effects
-from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects import DeletionEvents, delete_checkpoint
 from tests.support.memory_log import MemoryEventLog
 
 POLICY = Reason(rule="test")
@@ -50,7 +50,7 @@ async def record(log: MemoryEventLog, data: EventData) -> Event:
 async def test_a_checkpoint_that_was_never_recorded_is_nothing_to_delete(tmp_path: Path) -> None:
     log = MemoryEventLog()
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=POLICY))
-    await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
+    await delete_checkpoint(log, Stores(tmp_path), DeletionEvents(), event)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_any_other_place_is_left_alone(location: str, tmp_path: Path) -> N
     await record(log, saved(location))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=POLICY))
     with pytest.raises(NotOurs):
-        await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
+        await delete_checkpoint(log, Stores(tmp_path), DeletionEvents(), event)
 
 
 async def test_a_deletion_reads_the_newest_checkpoints_and_not_all_of_the_trial(
@@ -110,7 +110,7 @@ async def test_what_was_recorded_lately_is_deleted_without_a_look_at_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A location that was remembered is judged like one that was read."""
-    log, remembered = MemoryEventLog(), Remembered()
+    log, remembered = MemoryEventLog(), DeletionEvents()
     events = []
     for name, location in (("1-1-1-5", "store://shared/1/1-1/manifests/1-1-1-5.json"), ("1-1-1-6", "file:///home")):
         remembered.note(None, [await record(log, saved(location, name))])
@@ -135,7 +135,7 @@ async def test_what_was_recorded_lately_is_deleted_without_a_look_at_the_record(
 
 def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effects, "REMEMBERED_MAX", 2)
-    remembered = Remembered()
+    remembered = DeletionEvents()
     for number in range(4):
         data = saved("x", f"1-1-1-{number}")
         remembered.note(None, [Event(

@@ -12,8 +12,8 @@ import pytest
 from tenuto.kernel.account import Account
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.workers.agent.node import Node
-from tenuto.workers.agent.runtimes.docker.description import Facts, Limits, temporary
+from tenuto.workers.agent.node import AgentNode
+from tenuto.workers.agent.runtimes.docker.description import ContainerFacts, ContainerLimits, temporary
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.warm_container import Recipe
@@ -25,8 +25,17 @@ from tests.support.control_plane import AGENT, make_assignment, make_config
 
 DIRECTORY = Path("/agent")
 SLOTS = tuple(Slot(slot_id=number, kind="cuda", device="H100", uuid=f"GPU-{number}") for number in range(2))
-FACTS = Facts(
-    Node(AGENT, DIRECTORY), SLOTS, Account("worker", 7, 7), 7, 7, "none", Limits(), Path("/agent/packages/1"), "unix:/s", {}
+FACTS = ContainerFacts(
+    AgentNode(AGENT, DIRECTORY),
+    SLOTS,
+    Account("worker", 7, 7),
+    7,
+    7,
+    "none",
+    ContainerLimits(),
+    Path("/agent/packages/1"),
+    "unix:/s",
+    {},
 )
 FIXED = (Bind("/agent/door", "/agent/door"), Bind("/agent/packages/1", "/tenuto"))
 
@@ -46,7 +55,7 @@ def own(work: Work) -> list[Bind]:
     ]
 
 
-def recipe(work: Work, facts: Facts = FACTS, fixed: tuple[Bind, ...] = FIXED, image: str = "sha256:1") -> Recipe | None:
+def recipe(work: Work, facts: ContainerFacts = FACTS, fixed: tuple[Bind, ...] = FIXED, image: str = "sha256:1") -> Recipe | None:
     files = RunFiles(DIRECTORY / "containers" / work.allocation_id)
     return recipe_of(facts, work, Image("image:1", image, "image@1"), own(work), fixed, files, "torch")
 
@@ -75,7 +84,7 @@ def test_trials_that_differ_in_what_is_their_own_share_a_recipe() -> None:
         (work_of(variables={"OMP_NUM_THREADS": "3"}), {}),
         (work_of(), {"image": "sha256:2"}),
         (work_of(), {"fixed": (*FIXED, Bind("/data", "/data"))}),
-        (work_of(), {"facts": replace(FACTS, limits=Limits(8 << 30))}),
+        (work_of(), {"facts": replace(FACTS, limits=ContainerLimits(8 << 30))}),
         (work_of(), {"facts": replace(FACTS, uid=8)}),
     ],
 )
@@ -87,7 +96,7 @@ def test_what_decides_about_the_container_decides_about_the_recipe(work: Work, c
     ("work", "changes"),
     [
         (replace(work_of(), secrets={"API_KEY": "value"}), {}),
-        (work_of(), {"facts": replace(FACTS, limits=Limits(1 << 30))}),
+        (work_of(), {"facts": replace(FACTS, limits=ContainerLimits(1 << 30))}),
         (work_of(), {"fixed": (*FIXED, Bind("/shared", "/shared"))}),
         (work_of(), {"fixed": (*FIXED, Bind("/scratch", "/tmp"))}),
     ],

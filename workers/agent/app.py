@@ -42,9 +42,9 @@ from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch,
 from tenuto.workers.agent.end_notices import EndNotices
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.manager import Manager
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.publishing import LanePublisher
-from tenuto.workers.agent.report_tokens import ReportTokens
+from tenuto.workers.agent.report_tokens import TokenStore
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.choose import make_runtime
@@ -86,7 +86,7 @@ class AgentApp:
             address, interface = find_interface(settings.network_interface, host_of(settings.nats_url))
         except NoInterface as error:
             raise AgentError(str(error)) from error
-        self._node = Node(
+        self._node = AgentNode(
             settings.agent_id or os.uname().nodename, self._directory, address, interface, has_shared=self._shared is not None
         )
         try:
@@ -140,7 +140,7 @@ class AgentApp:
             raise AgentError(database_problem(error, self._directory / DATABASE) or f"{self._directory}: {error}.") from error
         self._home = DirectoryWatch(self._directory)
         self._disk.failed = self._home.failed
-        tokens = await self._disk(ReportTokens, self._connection)
+        tokens = await self._disk(TokenStore, self._connection)
         self.manager = Manager(
             self._node,
             self.runtime,
@@ -159,7 +159,7 @@ class AgentApp:
         self._server = WorkerServer(door, self.runtime.endpoint)
         await self._server.start()
 
-    def _archives(self, tokens: ReportTokens) -> Archives:
+    def _archives(self, tokens: TokenStore) -> Archives:
         if self._shared is not None:
             return SharedArchives(self._shared / "contexts")
         own, bytes_max = self._directory / "contexts", self._settings.context_bytes_max

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tenuto.kernel.backoff import Backoff
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.output import Bars, Matcher
-from tenuto.workers.agent.runs import Run
+from tenuto.workers.agent.runs import RunRecord
 from tenuto.workers.agent.runtimes.runtime import Offsets
 from tenuto.workers.agent.secret_masks import Mask
 
@@ -21,7 +21,7 @@ RETRY_SECONDS_MAX = 30.0
 class LiveRun:
     """A run that is not done."""
 
-    run: Run
+    run: RunRecord
     changed: Changed = field(default_factory=Changed)
     """Signal that the run's directive changed, or that it ended."""
     grace: asyncio.TimerHandle | None = None

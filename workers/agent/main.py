@@ -22,11 +22,11 @@ from tenuto.workers.agent.slots import NoSlots
 logger = logging.getLogger(__name__)
 
 
-class AgentLost(RuntimeError):
+class AgentLostError(RuntimeError):
     pass
 
 
-class AgentRevoked(RuntimeError):
+class AgentRevokedError(RuntimeError):
     pass
 
 
@@ -39,10 +39,10 @@ def main() -> None:
         settings, joined = settings_of(Settings.from_environment())
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         asyncio.run(_run(settings, joined))
-    except AgentRevoked as error:
+    except AgentRevokedError as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_REVOKED)
-    except AgentLost as error:
+    except AgentLostError as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_LOST)
     except (SettingsError, AgentError, NoSlots, NotJoined) as error:
@@ -82,11 +82,11 @@ async def _run(settings: Settings, joined: Joined | None) -> None:
         if lost.done():
             logger.critical("%s", lost.result())
             await app.leave()
-            raise AgentLost(lost.result())
+            raise AgentLostError(lost.result())
         if revoked.done():
             logger.critical("%s", revoked.result())
             await app.manager.abandon()  # the services would accept no checkpoint of theirs
-            raise AgentRevoked(revoked.result())
+            raise AgentRevokedError(revoked.result())
         if received.done() and received.result() != signal.SIGHUP:
             await app.stop()
         elif running.done():

@@ -26,16 +26,16 @@ from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.gangs import place_rendezvous
 from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
 from tenuto.workers.agent.local_ranks import slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.output_spooler import OutputSpooler
 from tenuto.workers.agent.reconcile import Direct, Kill, Refuse, Start, Step, reconcile
-from tenuto.workers.agent.report_tokens import ReportTokens
+from tenuto.workers.agent.report_tokens import TokenStore
 from tenuto.workers.agent.run_reports import RunReports
-from tenuto.workers.agent.runs import Run, Runs
+from tenuto.workers.agent.runs import RunRecord, Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
 from tenuto.workers.agent.spool import NewReport, Spool
-from tenuto.workers.agent.starting import Starter
+from tenuto.workers.agent.starting import RunStarter
 from tenuto.workers.endings import Ending
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Manager:
 
     def __init__(
         self,
-        node: Node,
+        node: AgentNode,
         runtime: Runtime,
         runs: Runs,
         spool: Spool,
@@ -62,7 +62,7 @@ class Manager:
         clock: Clock,
         *,
         grace_seconds: float,
-        tokens: ReportTokens,
+        tokens: TokenStore,
     ) -> None:
         self.node, self.tokens = node, tokens
         self.spooled = Changed()
@@ -71,10 +71,10 @@ class Manager:
         """Signal that reports left the spool."""
         self._runtime, self._runs, self._disk, self._contexts, self._grace_seconds = runtime, runs, disk, contexts, grace_seconds
         self._printed = OutputSpooler(node, runtime, runs, spool, disk, clock, self.spooled)
-        self._starter = Starter(node, runtime, contexts, self._printed.tell)
+        self._starter = RunStarter(node, runtime, contexts, self._printed.tell)
         self._reports = RunReports(node, runtime, runs, spool, disk, self.spooled, self.committed)
         self._live: dict[str, LiveRun] = {}
-        self._done: dict[str, Run] = {}
+        self._done: dict[str, RunRecord] = {}
         self._cluster = ""
         """Cluster that the directory belongs to. Empty: not known yet."""
         self._assigned: tuple[Assignment, ...] | None = None

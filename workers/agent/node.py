@@ -10,7 +10,7 @@ LOOPBACK = ("127.0.0.1", "lo")
 
 
 @dataclass(frozen=True)
-class Node:
+class AgentNode:
     agent_id: str
     directory: Path
     """The agent's own directory, on this node's disk."""

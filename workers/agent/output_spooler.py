@@ -11,7 +11,7 @@ from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.local_ranks import is_gang, rank_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.output import Matcher, kept_reports, log_reports, log_texts, read_ranks
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
@@ -23,7 +23,7 @@ class OutputSpooler:
     """Spools the output of all runs of one agent. Each run's output is read by one task at a time."""
 
     def __init__(
-        self, node: Node, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, clock: Clock, spooled: Changed
+        self, node: AgentNode, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, clock: Clock, spooled: Changed
     ) -> None:
         self._node, self._runtime, self._runs, self._spool, self._disk = node, runtime, runs, spool, disk
         self._clock, self._spooled = clock, spooled

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.workers.agent.local_ranks import slots_on
-from tenuto.workers.agent.runs import Run
+from tenuto.workers.agent.runs import RunRecord
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ OUTCOME_OF_LEAVING: dict[Action, WorkersOutcome] = {
 """Outcome of a run whose workers are gone without an exit code, by their last directive."""
 
 
-def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]) -> list[Step]:
+def reconcile(agent_id: str, runs: Iterable[RunRecord], assigned: Sequence[Assignment]) -> list[Step]:
     """Steps in the order to take them: kills first, then directives, then starts in the order assigned.
 
     A start whose slots are still held by another run is left for the next call (after that run has ended). A run that has ended,

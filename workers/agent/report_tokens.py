@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from tenuto.workers.agent.database import transaction
 
 
-class ReportTokens:
+class TokenStore:
     """Tokens on disk and in memory. Methods that write are called through one `Disk`; `of` reads memory only."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -18,7 +18,7 @@ from tenuto.schemas.reports import (
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
 from tenuto.workers.agent.spool import NewReport, Spool
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 class RunReports:
     def __init__(
-        self, node: Node, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, spooled: Changed, committed: Changed
+        self, node: AgentNode, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, spooled: Changed, committed: Changed
     ) -> None:
         self._node, self._runtime, self._runs, self._spool, self._disk = node, runtime, runs, spool, disk
         self._spooled, self._committed = spooled, committed

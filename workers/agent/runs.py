@@ -22,7 +22,7 @@ DONE_RUNS_KEPT_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     allocation_id: str
     number: int
     phase: Phase
@@ -60,7 +60,7 @@ class Runs:
     def __init__(self, connection: sqlite3.Connection, spool: Spool) -> None:
         self._connection, self._spool = connection, spool
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[RunRecord]:
         rows = self._connection.execute(
             f"SELECT {_COLUMNS} FROM runs LEFT JOIN endings USING (allocation_id) ORDER BY number"
         ).fetchall()
@@ -79,7 +79,7 @@ class Runs:
                 self._connection.execute("DELETE FROM report_tokens")
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('cluster', ?)", (cluster,))
 
-    def add(self, assignment: Assignment, token: str, starting: NewReport | None) -> Run:
+    def add(self, assignment: Assignment, token: str, starting: NewReport | None) -> RunRecord:
         with transaction(self._connection, power_safe=False):
             (number,) = self._connection.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
             self._connection.execute(
@@ -88,7 +88,7 @@ class Runs:
             )
             if starting is not None:
                 self._spool.append_in(starting)
-        return Run(assignment.allocation_id, number, "starting", token, assignment)
+        return RunRecord(assignment.allocation_id, number, "starting", token, assignment)
 
     def note_handle(self, allocation_id: str, handle: Handle, started: NewReport) -> None:
         with transaction(self._connection, power_safe=False):
@@ -179,7 +179,7 @@ class Runs:
         return [row[0] for row in old]
 
 
-def _run(row: tuple[object, ...]) -> Run:
+def _run(row: tuple[object, ...]) -> RunRecord:
     values = list(row)
     values[4] = Assignment.from_json(cast(bytes, values[4]))
-    return Run(*values)  # type: ignore[arg-type]
+    return RunRecord(*values)  # type: ignore[arg-type]

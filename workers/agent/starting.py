@@ -16,7 +16,7 @@ from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.gangs import place_rendezvous
 from tenuto.workers.agent.live_run import LiveRun
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.runtimes.runtime import EnvironmentUnusable, Exit, Handle, Runtime, Work
 
@@ -29,10 +29,10 @@ LOOK_SECONDS = 1.0
 Tell = Callable[[LiveRun, str], Awaitable[None]]
 
 
-class Starter:
+class RunStarter:
     """Starts the runs of one agent; several may be started at once."""
 
-    def __init__(self, node: Node, runtime: Runtime, contexts: Contexts, tell: Tell) -> None:
+    def __init__(self, node: AgentNode, runtime: Runtime, contexts: Contexts, tell: Tell) -> None:
         """`tell`: adds a line to the log of a run."""
         self._node, self._runtime, self._contexts, self._tell = node, runtime, contexts, tell
         self._secrets: dict[str, str] = {}

@@ -28,5 +28,5 @@ class CheckpointRecord(Model):
     """Metrics of the validation. None: the position was not validated before it was saved."""
 
 
-class CheckpointDamaged(UserError):
+class UnusableCheckpoint(UserError):
     """A recorded checkpoint that cannot be resumed from: deleted, changed or unreachable."""

@@ -21,7 +21,7 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, Assignment, SourceCheckpoint
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import DamageReport
-from tenuto.workers.checkpoints.files import CheckpointDamaged
+from tenuto.workers.checkpoints.files import UnusableCheckpoint
 from tenuto.workers.checkpoints.location import Place, Say
 from tenuto.workers.errors import UserError
 from tenuto.workers.launch.gang import Gang
@@ -60,7 +60,7 @@ def restore(
     anew: bool = True,
 ) -> Iterator[Restored | None]:
     """The restored checkpoint. None: the trial has no checkpoint yet, or all of its own are damaged and it begins again from its
-    seed, with the same result. Raises CheckpointDamaged if the result would differ, or if the store seems to be the wrong one;
+    seed, with the same result. Raises UnusableCheckpoint if the result would differ, or if the store seems to be the wrong one;
     UserError if the store stays unreachable. `report` gets each damaged checkpoint once it is known what is used instead.
 
     `gang`: this is a rank, which fetches only its own files of a checkpoint saved by as many ranks. `alike`: every rank restores,
@@ -112,7 +112,7 @@ def restore(
         return
     more = "" if len(problems) == 1 else f" Nor can the {len(problems) - 1} before it."
     more += f" {obstacle}" if obstacle else ""
-    raise CheckpointDamaged(f"{problems[0]}.{more} Restore it in the store, or start a new experiment.")
+    raise UnusableCheckpoint(f"{problems[0]}.{more} Restore it in the store, or start a new experiment.")
 
 
 def _no_new_beginning(assignment: Assignment, place: Place) -> str | None:

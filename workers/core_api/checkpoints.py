@@ -18,7 +18,7 @@ from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.reports import BREAK_CHARACTERS_MAX, BREAKS_MAX, CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
 from tenuto.workers.checkpoints.exactness import add_breaks, breaks_in
-from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord, UnusableCheckpoint
 from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.write_failures import storage_error
@@ -313,7 +313,7 @@ class Checkpoints:
             metadata_file = directory / METADATA_FILE
             metadata = json.loads(metadata_file.read_text()) if metadata_file.exists() else {}
         except (OSError, ValidationError, ValueError) as error:
-            raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
+            raise UnusableCheckpoint(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
         if not source.weights_only:
             self._breaks = list(breaks_in(directory))
         steps = 0 if source.weights_only else source.batches

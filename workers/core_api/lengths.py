@@ -9,7 +9,7 @@ from tenuto.workers.errors import UserError
 from tenuto.workers.harness.schedule import Schedule, Shorten
 
 
-class Lengths:
+class ScriptLengths:
     """Schedule of one configuration, once the script has set the number of batches of an epoch."""
 
     def __init__(self, config: ExperimentConfig, shorten: Shorten | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenuto.workers.core_api.checkpoints import Checkpoints
-from tenuto.workers.core_api.lengths import Lengths
+from tenuto.workers.core_api.lengths import ScriptLengths
 from tenuto.workers.core_api.session import Session
 from tenuto.workers.harness.schedule import Schedule
 
@@ -12,7 +12,7 @@ class Periods:
     """Part of `Run` that follows the configuration."""
 
     _session: Session
-    _lengths: Lengths
+    _lengths: ScriptLengths
     _begun_at: int
     """Position at which this process began. It may be beyond the target, if it is that of a trial of an earlier experiment."""
     checkpoint: Checkpoints

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from tenuto.schemas.events.trial import Level
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
-from tenuto.workers.core_api.lengths import Lengths
+from tenuto.workers.core_api.lengths import ScriptLengths
 from tenuto.workers.core_api.operations import Operation, numbers_of
 from tenuto.workers.core_api.periods import Periods
 from tenuto.workers.core_api.session import Session, say
@@ -60,7 +60,7 @@ class Run(Periods):
         """Number of processes that train this trial, one on each slot. It may differ when a trial is resumed."""
         self.local_rank = 0 if gang is None else gang.local_rank
         """Rank among those on this node: the index of its GPU."""
-        self._lengths = Lengths(assignment.config, session.shorten)
+        self._lengths = ScriptLengths(assignment.config, session.shorten)
         self._validations, self._validation = Validations(self.metric), dict[str, float]()
         self.validated_at: int | None = None
         """Steps of the latest reported validation; None: none is reported yet."""

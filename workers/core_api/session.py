@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tenuto.workers.harness.script_waits import ScriptWaits
 
 
-class Reports(Protocol):
+class ReportSink(Protocol):
     """Receiver of reports, in order: the harness's Reporter, or a file without a cluster."""
 
     def report(self, lane: Literal["tracker", "metrics", "logs"], *bodies: Model) -> None: ...
@@ -39,7 +39,7 @@ class Reports(Protocol):
 class Session:
     assignment: Assignment
     box: DirectiveBox
-    reports: Reports
+    reports: ReportSink
     checkpoint_directory: Path
     clock: Clock
     local_directory: Path | None = None

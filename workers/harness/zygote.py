@@ -58,7 +58,7 @@ _ENVIRONMENT: dict[str, str] = {}
 """Variables that this process was started with: imports add some."""
 
 
-class Job(TypedDict):
+class ForkOrder(TypedDict):
     environment: dict[str, str]
     cwd: str
     mark: str
@@ -138,7 +138,7 @@ def _lead(control: socket.socket, alive: int) -> NoReturn:
         line = _read_line(control)
         before: dict[str, frozenset[str]] = {}
         if line:
-            job: Job = json.loads(line)
+            job: ForkOrder = json.loads(line)
             _write_mark(job["mark"])
             before = {path: _names(path) for path in job.get("shared", ())}
             link.sendall(line + b"\n")
@@ -205,13 +205,13 @@ def _told_to_go(control: socket.socket) -> bool:
     return _read_line(control) == b"go"
 
 
-def _stand_by(link: socket.socket) -> Job:
+def _stand_by(link: socket.socket) -> ForkOrder:
     """Runs the second fork, the worker: waits for its job, and shows its mark. Leaves with its leader."""
     rehearse(link)
     line = _read_line(link)
     if not line:
         os._exit(0)
-    job: Job = json.loads(line)
+    job: ForkOrder = json.loads(line)
     _write_mark(job["mark"])
     link.sendall(b"m")
     return job
@@ -223,7 +223,7 @@ def _wait_go(link: socket.socket) -> None:
     link.close()
 
 
-def _work(job: Job, link: socket.socket) -> NoReturn:
+def _work(job: ForkOrder, link: socket.socket) -> NoReturn:
     """Continues as if `python -m tenuto.workers.harness` had been started, except that no user's code is loaded before its go:
     until then it reports to the agent."""
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -17,7 +17,7 @@ from tenuto.workers.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.keras import randomness
-from tenuto.workers.keras.batches import Share
+from tenuto.workers.keras.batches import RankShare
 from tenuto.workers.keras.checkpoint import floats
 from tenuto.workers.keras.replicas import Replicas
 
@@ -114,8 +114,8 @@ class Backend(ExactnessRecord):
     def _share_of(self, batch: Any, training: bool) -> Any:
         """This rank's share of a batch, if there are replicas."""
         if self.replicas is None:
-            return batch.batch if isinstance(batch, Share) else batch
-        share = batch if isinstance(batch, Share) else self.replicas.cut(batch)
+            return batch.batch if isinstance(batch, RankShare) else batch
+        share = batch if isinstance(batch, RankShare) else self.replicas.cut(batch)
         self.replicas.remember(share, training)
         return share.batch if share.records or training else None
 

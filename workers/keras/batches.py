@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
-class Place:
+class BatchesPosition:
     """Position of data of one kind, beyond the number of batches: for `Batches.seek`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -17,7 +17,7 @@ class Place:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """A rank's part of a batch. If a batch has fewer records than ranks, some ranks have none: these compute the whole batch
     with weight 0, because all must take part in the averages."""
 
@@ -33,16 +33,16 @@ class Batches(ABC):
     """Batches of one epoch. None: not known."""
 
     @abstractmethod
-    def seek(self, batches: int, place: Place | None) -> None:
+    def seek(self, batches: int, place: BatchesPosition | None) -> None:
         """Makes number `batches`, counted since the trial began, the next batch. `place`: result of `place` there."""
 
     @abstractmethod
     def next_batch(self) -> Any:
         """The next batch: nested tuples and dicts of arrays or tensors."""
 
-    def place(self) -> Place:
+    def place(self) -> BatchesPosition:
         """Position between two batches."""
-        return Place()
+        return BatchesPosition()
 
     data: Any = None
     """The user's data."""

@@ -18,7 +18,7 @@ import numpy as np
 from tenuto.workers.checkpoints.exactness import EXACTNESS_FILE
 from tenuto.workers.errors import UserError
 from tenuto.workers.keras import randomness
-from tenuto.workers.keras.batches import Place
+from tenuto.workers.keras.batches import BatchesPosition
 from tenuto.workers.keras.weights import WEIGHTS_FILE, Arrays, assign, copies_of, read_arrays, write_arrays
 
 STATE_ARRAYS_FILE = "state.safetensors"
@@ -133,7 +133,7 @@ def _once(variables: Iterable[Any]) -> list[Any]:
 class Captured:
     """A copy of the state, which training does not change."""
 
-    def __init__(self, model: Any, values: Mapping[str, Any], place: Place, exactness: bytes) -> None:
+    def __init__(self, model: Any, values: Mapping[str, Any], place: BatchesPosition, exactness: bytes) -> None:
         """`values`: picklable. Raises UserError if the user's values are not."""
         self._arrays = {kind: copies_of(variables) for kind, variables in variables_of(model).items()}
         self._files = dict(place.files)
@@ -167,7 +167,7 @@ class Loaded:
         # The user's own state may have any type; unpickling is safe because the trial itself wrote the file.
         self.values: dict[str, Any] = pickle.loads((directory / STATE_FILE).read_bytes())
         files = {path.name.removeprefix(DATA_PREFIX): path.read_bytes() for path in sorted(directory.glob(f"{DATA_PREFIX}*"))}
-        self.place = Place(self.values["data"], files)
+        self.place = BatchesPosition(self.values["data"], files)
         self.exactness = (directory / EXACTNESS_FILE).read_bytes()
 
     def into(self, model: Any) -> None:

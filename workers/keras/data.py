@@ -20,7 +20,7 @@ import numpy as np
 
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
-from tenuto.workers.keras.batches import Batches, Place, Share
+from tenuto.workers.keras.batches import Batches, BatchesPosition, RankShare
 from tenuto.workers.keras.randomness import isolated_randomness
 from tenuto.workers.user_state.generators import own_generators, reseed
 
@@ -37,7 +37,7 @@ def training_batches(
     note: Callable[[str], None] = lambda _: None,
 ) -> Batches:
     """Training batches of the user's data. `build`: the user's function that made `data`. `ranks`: (this rank, number of
-    ranks); data that can makes only its `Share`s. `note`: called with state that a resumed trial does not restore. Raises
+    ranks); data that can makes only its `RankShare`s. `note`: called with state that a resumed trial does not restore. Raises
     UserError for data without positions."""
     dataset = _tensorflow_dataset()
     if dataset is not None and isinstance(data, dataset):
@@ -103,7 +103,7 @@ class ArrayBatches(Batches):
         self.epoch_batches: int = -(-self._records // batch_size)
         self._batches, self._epoch = 0, -1
 
-    def seek(self, batches: int, place: Place | None) -> None:
+    def seek(self, batches: int, place: BatchesPosition | None) -> None:
         self._batches = batches
 
     def next_batch(self) -> Any:
@@ -142,7 +142,7 @@ class PyDatasetBatches(Batches):
                 "which numbers is a matter of chance; set workers=1, or draw from a generator that is seeded by the index"
             )
 
-    def seek(self, batches: int, place: Place | None) -> None:
+    def seek(self, batches: int, place: BatchesPosition | None) -> None:
         self._batches = self._asked = batches
 
     def next_batch(self) -> Any:
@@ -222,7 +222,7 @@ class LoaderBatches(Batches):
         self._given = 0
         """Batches since the trial began."""
 
-    def seek(self, batches: int, place: Place | None) -> None:
+    def seek(self, batches: int, place: BatchesPosition | None) -> None:
         from tenuto.workers.pytorch import training_data
 
         self._given = batches
@@ -230,7 +230,7 @@ class LoaderBatches(Batches):
             values = dict(place.values)
             if self._shard is not None:
                 values["last_batch"] = None  # it is that of rank 0
-            self._data.resume(training_data.Place(**values))
+            self._data.resume(training_data.DataPosition(**values))
         self._iterator = self._data.begin(batches, self._shard)
 
     def next_batch(self) -> Any:
@@ -240,10 +240,10 @@ class LoaderBatches(Batches):
         batch = next(self._iterator)
         self._data.seen.note(batch)
         self._given += 1
-        return Share(*batch) if isinstance(batch, Sharded) else batch
+        return RankShare(*batch) if isinstance(batch, Sharded) else batch
 
-    def place(self) -> Place:
-        return Place(dict(vars(self._data.place(self._given))))
+    def place(self) -> BatchesPosition:
+        return BatchesPosition(dict(vars(self._data.place(self._given))))
 
     def close(self) -> None:
         self._iterator = None

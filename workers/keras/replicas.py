@@ -24,7 +24,7 @@ import numpy as np
 
 from tenuto.workers.errors import UserError
 from tenuto.workers.keras import randomness
-from tenuto.workers.keras.batches import Share
+from tenuto.workers.keras.batches import RankShare
 from tenuto.workers.keras.checkpoint import buffers_of, floats, variables_of
 from tenuto.workers.keras.weights import copies_of
 
@@ -79,7 +79,7 @@ class Replicas(ABC):
         model.make_train_function()
         model.make_test_function()
 
-    def cut(self, batch: Any) -> Share:
+    def cut(self, batch: Any) -> RankShare:
         """This rank's share of a batch. Raises UserError for a batch without records."""
         leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
         total = int(leaves[0].shape[0]) if leaves and getattr(leaves[0], "shape", None) else 0
@@ -90,14 +90,14 @@ class Replicas(ABC):
             )
         low, high = total * self.rank // self.size, total * (self.rank + 1) // self.size
         if low == high:
-            return Share(batch, 0, total)
+            return RankShare(batch, 0, total)
 
         def part(leaf: Any) -> Any:
             return leaf[low:high] if getattr(leaf, "shape", None) and int(leaf.shape[0]) == total else leaf
 
-        return Share(keras.tree.map_structure(part, batch), high - low, total)
+        return RankShare(keras.tree.map_structure(part, batch), high - low, total)
 
-    def remember(self, share: Share, training: bool) -> None:
+    def remember(self, share: RankShare, training: bool) -> None:
         if training:
             self._share = share.records, share.total
         else:

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from tenuto.workers.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
-from tenuto.workers.keras.batches import Batches, Place
+from tenuto.workers.keras.batches import Batches, BatchesPosition
 from tenuto.workers.keras.randomness import building
 from tenuto.workers.user_state.generators import own_generators, reseed, state_of
 from tenuto.workers.user_state.values import mark
@@ -69,7 +69,7 @@ class DatasetBatches(Batches):
     def own_generators(self) -> list[Any]:
         return self._drawn or []
 
-    def seek(self, batches: int, place: Place | None) -> None:
+    def seek(self, batches: int, place: BatchesPosition | None) -> None:
         if place is None:
             return
         values = place.values
@@ -129,14 +129,14 @@ class DatasetBatches(Batches):
             self._iterator = iter(self._dataset)
         self._passes, self._in_pass = self._passes + 1, 0
 
-    def place(self) -> Place:
+    def place(self) -> BatchesPosition:
         values = {"passes": self._passes, "in_pass": self._in_pass}
         if self._mode == SAVED and self._iterator is not None:
             files = _save(self._iterator)
             if self._endless or sum(map(len, files.values())) <= ITERATOR_BYTES_MAX:
-                return Place({"mode": SAVED, **values}, files)
+                return BatchesPosition({"mode": SAVED, **values}, files)
             self._mode = COUNTED
-        return Place({"mode": self._mode, **values})
+        return BatchesPosition({"mode": self._mode, **values})
 
 
 def _generators_of(build: Callable[[], Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.keras import building, data, periods, randomness, user_attributes
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras.backends import open_backend
-from tenuto.workers.keras.batches import Batches, Place
+from tenuto.workers.keras.batches import Batches, BatchesPosition
 from tenuto.workers.keras.checkpoint import (
     Captured,
     Loaded,
@@ -79,12 +79,12 @@ class KerasTrainer(Trainer):
         self._recent: Any = None
         """The batch that was trained last."""
         self._built = self._began = self._ended = False
-        self._place = Place()
+        self._place = BatchesPosition()
         known = [self._training.data, self._validation]
         self._attributes = user_attributes.attributes_of(
             self.trial, self._callbacks, self.model, known, self._training.own_generators
         )
-        self._structure: user_attributes.Structure | None = None
+        self._structure: user_attributes.ModelStructure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
 
@@ -176,7 +176,7 @@ class KerasTrainer(Trainer):
                 building.build_variables(self.model, batch)
             self._backend.make_functions(self.model)
             self._backend.diversify(self.model)
-            self._structure = user_attributes.Structure(self.model)
+            self._structure = user_attributes.ModelStructure(self.model)
             self._attributes.widen()
             self._built = True
 

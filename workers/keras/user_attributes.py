@@ -32,7 +32,7 @@ NAMES_SHOWN_MAX = 4
 _LIBRARIES = ("keras", "tensorflow")
 
 
-class Variables:
+class LibraryVariables:
     """State of a library's object (a variable, a generator, a metric, a layer, an optimizer), by position."""
 
     def __init__(self, found: Sequence[Any]) -> None:
@@ -57,15 +57,15 @@ def _whole(array: Any) -> Any:
     return array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
 
 
-def adapted(value: Any) -> Variables | None:
+def adapted(value: Any) -> LibraryVariables | None:
     if not any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(value).__mro__):
         return None
     if _is_variable(value):
-        return Variables([value])
+        return LibraryVariables([value])
     if _is_variable(state := getattr(value, "state", None)):
-        return Variables([state])
+        return LibraryVariables([state])
     found = getattr(value, "variables", None)
-    return Variables(found) if isinstance(found, (list, tuple)) and all(map(_is_variable, found)) else None
+    return LibraryVariables(found) if isinstance(found, (list, tuple)) and all(map(_is_variable, found)) else None
 
 
 def _is_variable(value: Any) -> bool:
@@ -134,7 +134,7 @@ def own_generators_aside(model: Any) -> Iterator[None]:
         yield
 
 
-class Structure:
+class ModelStructure:
     """Structure of the model when its variables were made."""
 
     def __init__(self, model: Any) -> None:
@@ -161,7 +161,7 @@ class Structure:
         return CHANGED.format(what="; ".join(parts))
 
 
-def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: Structure | None, exactness: ExactnessRecord) -> None:
+def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: ModelStructure | None, exactness: ExactnessRecord) -> None:
     """Tells the user about unsaved state, after the attributes' state was taken."""
     rebuilds = type(trial).rebuild is not KerasTrial.rebuild
     if structure is not None and not rebuilds and (sentence := structure.change()):

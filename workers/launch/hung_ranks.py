@@ -10,7 +10,7 @@ from typing import Any
 from tenuto.workers.launch.gang_errors import who
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.process_clock import ObserverClock
-from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, Progress
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, RankProgress
 
 DEADLINE_SECONDS_MIN = 10.0
 """Shortest deadline: a step may be delayed by a slow disk or a busy machine."""
@@ -32,7 +32,7 @@ STRAGGLER_SECONDS_MIN = 0.005
 
 
 @dataclass(frozen=True)
-class Straggler:
+class SlowestRank:
     rank: int
     agent_id: str
     own_seconds: float
@@ -48,10 +48,10 @@ class Ages:
 
     def __init__(self, pause_seconds_max: float, now: float) -> None:
         self._clock = ObserverClock(pause_seconds_max, now)
-        self._first: dict[int, tuple[Progress, float]] = {}
+        self._first: dict[int, tuple[RankProgress, float]] = {}
         """Last record of each rank, with this process's lag before it was first seen."""
 
-    def look(self, ranks: Mapping[int, Progress], now: float) -> dict[int, list[float]]:
+    def look(self, ranks: Mapping[int, RankProgress], now: float) -> dict[int, list[float]]:
         """Values for `Watch.note`. `now`: monotonic seconds."""
         before = self._clock.lag_seconds
         self._clock.tick(now)
@@ -124,7 +124,7 @@ class Watch:
             f"{deadline:.0f} s (distributed.progress_seconds_max bounds it)"
         )
 
-    def stragglers(self) -> list[Straggler]:
+    def stragglers(self) -> list[SlowestRank]:
         """Ranks that were slow for a while; each is reported once."""
         if len(self._ranks) < self._part.world_size or self._part.world_size < 2:
             return []
@@ -140,7 +140,7 @@ class Watch:
                     f"{who(self._part, rank)} is a straggler: {own[rank] / usual:.1f} times as slow as the others "
                     f"({1000 * own[rank]:.0f} ms against {1000 * usual:.0f} ms a step)"
                 )
-                told.append(Straggler(rank, self._part.agent_of(rank), own[rank], usual, sentence))
+                told.append(SlowestRank(rank, self._part.agent_of(rank), own[rank], usual, sentence))
         return told
 
     def _warmed_up(self) -> bool:

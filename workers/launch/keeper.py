@@ -57,7 +57,7 @@ class _End:
     lost: bool = False
 
 
-class Keeper:
+class LinkKeeper:
     def __init__(
         self,
         part: GangPart,
@@ -269,7 +269,7 @@ def fork_keeper(
     try:
         for other in (ours, *close):
             other.close()
-        Keeper(part, theirs, listening=listening, secret=secret, master=master, up=up).run()
+        LinkKeeper(part, theirs, listening=listening, secret=secret, master=master, up=up).run()
         code = 0
     except BaseException:
         import traceback

@@ -43,7 +43,7 @@ validation."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class RankProgress:
     steps: int
     phase: int
     since: float
@@ -51,7 +51,7 @@ class Progress:
     longest_seconds: float
 
 
-_UNWRITTEN = Progress(0, STARTING, math.inf, 0.0, 0.0)
+_UNWRITTEN = RankProgress(0, STARTING, math.inf, 0.0, 0.0)
 """Record of a rank that has not begun."""
 
 
@@ -66,13 +66,13 @@ class ProgressFile:
             self._map = mmap.mmap(file.fileno(), RECORD_BYTES * ranks)
         self._written: dict[int, int] = {}
         """Sequence number of the last record written here, by rank."""
-        self._seen: dict[int, tuple[int, Progress]] = {}
+        self._seen: dict[int, tuple[int, RankProgress]] = {}
         """Sequence number and record of the last read, by rank."""
         if create:  # a rank that is slow to start has been starting since now
             for index in range(ranks):
-                self.write(index, Progress(0, STARTING, time.monotonic(), 0.0, 0.0))
+                self.write(index, RankProgress(0, STARTING, time.monotonic(), 0.0, 0.0))
 
-    def read(self, index: int) -> Progress:
+    def read(self, index: int) -> RankProgress:
         """The newest complete record; if none can be read now, that of the last read.
 
         A reader that is delayed between the two places may find the older record complete and, a few writes later, the other
@@ -87,7 +87,7 @@ class ProgressFile:
                 break
         return seen[1]
 
-    def write(self, index: int, progress: Progress) -> None:
+    def write(self, index: int, progress: RankProgress) -> None:
         sequence = self._written.get(index)
         if sequence is None:  # another process wrote before, and may have been killed while it did
             found = self._newest(index)
@@ -100,7 +100,7 @@ class ProgressFile:
         place = index * RECORD_BYTES + sequence % PLACES * PLACE_BYTES
         self._map[place : place + len(data)] = data
 
-    def _newest(self, index: int) -> tuple[int, Progress] | None:
+    def _newest(self, index: int) -> tuple[int, RankProgress] | None:
         newest: tuple[int, ...] | None = None
         for place in range(index * RECORD_BYTES, (index + 1) * RECORD_BYTES, PLACE_BYTES):
             data = self._map[place : place + _SIZE]
@@ -108,7 +108,7 @@ class ProgressFile:
                 fields = _RECORD.unpack_from(data)
                 if newest is None or fields > newest:  # the sequence number is the first
                     newest = fields
-        return (newest[0], Progress(*newest[1:])) if newest else None
+        return (newest[0], RankProgress(*newest[1:])) if newest else None
 
 
 class ProgressWriter:
@@ -211,4 +211,4 @@ class ProgressWriter:
 
     def _write(self, phase: int, since: float) -> None:
         self._phase = phase
-        self._file.write(self._index, Progress(self._steps, phase, since, self._own, self._longest))
+        self._file.write(self._index, RankProgress(self._steps, phase, since, self._own, self._longest))

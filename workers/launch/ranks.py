@@ -104,13 +104,13 @@ def rank_environment(part: GangPart, rank: int, base: Mapping[str, str], master:
     }
 
 
-class Child(Exception):
+class ForkedRank(Exception):
     """Raised in a forked rank, to leave the supervisor's frames before the rank's own code begins."""
 
 
 def start_rank(part: GangPart, rank: int, environment: dict[str, str], *, warm: bool, close: list[socket.socket]) -> Rank:
-    """Starts a rank. `close`: the supervisor's sockets, which a forked rank must close. Raises OSError; and Child in the rank
-    itself."""
+    """Starts a rank. `close`: the supervisor's sockets, which a forked rank must close. Raises OSError; and ForkedRank in the
+    rank itself."""
     ours, theirs = socket.socketpair()
     directory = rank_directory(part.directory, rank)
     directory.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def start_rank(part: GangPart, rank: int, environment: dict[str, str], *, warm: 
     for connection in close:
         connection.close()
     _become(directory, environment, supervisor)
-    raise Child
+    raise ForkedRank
 
 
 def _become(directory: Path, environment: Mapping[str, str], supervisor: int) -> None:

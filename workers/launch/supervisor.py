@@ -31,7 +31,7 @@ from tenuto.workers.launch.links import Links, dial, greet
 from tenuto.workers.launch.memory_protection import become_private
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 from tenuto.workers.launch.progress import ProgressFile
-from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
+from tenuto.workers.launch.ranks import ForkedRank, Rank, rank_environment, start_rank
 from tenuto.workers.launch.token import TOKEN_VARIABLE, take_token
 
 FOLLOW_SECONDS = 1.0
@@ -49,7 +49,7 @@ LOOK_PAUSES = 4
 """Number of pauses after which a late check shows that this process was stopped: the ranks may have been, too."""
 
 
-class Supervisor:
+class RankSupervisor:
     def __init__(self, part: GangPart, environment: Mapping[str, str], *, warm: bool) -> None:
         self._part, self._environment, self._warm = part, environment, warm
         self._ranks: dict[int, Rank] = {}
@@ -67,7 +67,7 @@ class Supervisor:
         self._done = asyncio.Event()
 
     def run(self) -> int:
-        """Returns the exit code. Raises Child in a forked rank, OSError if the gang cannot be started."""
+        """Returns the exit code. Raises ForkedRank in a forked rank, OSError if the gang cannot be started."""
         part = self._part
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ignore)  # the ranks' business
@@ -287,10 +287,10 @@ def main(work: Callable[[], NoReturn] | None = None) -> NoReturn:
     part, environment = on_interface(GangPart.from_json(os.environ[GANG_VARIABLE])), dict(os.environ)
     with contextlib.suppress(KeyError):
         environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
-    supervisor = Supervisor(part, environment, warm=work is not None)
+    supervisor = RankSupervisor(part, environment, warm=work is not None)
     try:
         code = supervisor.run()
-    except Child:
+    except ForkedRank:
         code = None
     except (OSError, ValueError) as error:
         sentence = f"the ranks on agent {part.agent_id} could not be started: {error}"

@@ -24,7 +24,7 @@ from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients, 
 from tenuto.workers.pytorch.metrics import TrainingMetrics
 from tenuto.workers.pytorch.own_state import SchedulerState
 from tenuto.workers.pytorch.structure import Structure
-from tenuto.workers.pytorch.training_data import Place
+from tenuto.workers.pytorch.training_data import DataPosition
 from tenuto.workers.pytorch.trial import PyTorchTrial
 from tenuto.workers.user_state.attributes import Attributes
 
@@ -82,7 +82,7 @@ def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
 
 
 def capture(
-    parts: Parts, data: Place, buffers: snapshots.Buffers | None, collected: Collected | None = None
+    parts: Parts, data: DataPosition, buffers: snapshots.Buffers | None, collected: Collected | None = None
 ) -> Callable[[Path], None]:
     """Copies the present state; returns a function that writes it into an empty directory, once. `buffers`: memory for the copy,
     so that training may go on before the function is called; None: it must wait.
@@ -151,7 +151,7 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
 
 def restore(
     parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
-) -> Place:
+) -> DataPosition:
     """Restores the state; returns the position of the data. Raises OSError; UserError if `__init__` did not wrap an object
     that was saved. `seed`: of the trial, for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
@@ -184,7 +184,7 @@ def restore(
     else:
         seeds.seed_everything(seeds.derive_seed(seed, "training", context.rank, "from", context._batches))
     same = _has_hyperparameters(directory, parts.hyperparameters)
-    return Place(
+    return DataPosition(
         stream=saved["stream"],
         orders=saved.get("orders") if same else None,
         last_batch=own.get("last_batch") if same else None,

@@ -23,7 +23,7 @@ COPIES_HAVE_STATE = (
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPosition:
     """Position of the data, beyond the number of batches."""
 
     stream: dict[str, Any] | None = None
@@ -40,11 +40,11 @@ class TrainingData:
         self.loader, self._seed, self._note = loader, seed, note
         self.is_stream = data.is_stream(loader)
         self._orders = None if self.is_stream else Orders(loader, seed, note)
-        self._resumed = Place()
+        self._resumed = DataPosition()
         self._batches: Iterator[Any] | None = None
         self.seen = Seen()
 
-    def resume(self, place: Place) -> None:
+    def resume(self, place: DataPosition) -> None:
         """Makes `begin` go on from there."""
         self._resumed, self._batches = place, None
         if self._orders is not None:
@@ -53,7 +53,7 @@ class TrainingData:
     def begin(self, position: int, shard: Shard | None, steps: data.Steps = None) -> Iterator[Any]:
         """Batches from a position on. After loading a checkpoint, the batch before it is made once more, to check that it is
         the trained one."""
-        last, self._resumed = self._resumed, Place()
+        last, self._resumed = self._resumed, DataPosition()
         again = last.last_batch is not None and self._orders is not None and steps is None and last.dataset is None
         again = again and not has_own_iteration(self.loader)  # it makes the batch again by itself
         batches = data.training_batches(
@@ -69,12 +69,12 @@ class TrainingData:
         self._batches = batches
         return batches
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> DataPosition:
         """Position of the data, for a checkpoint."""
         if self._batches is None:
             return self._resumed  # nothing was trained since
         if isinstance(self._batches, StreamBatches):
-            return Place(stream=self._batches.state(), last_batch=self.seen.mark())
+            return DataPosition(stream=self._batches.state(), last_batch=self.seen.mark())
         assert self._orders is not None
         dataset: Any = self.loader.dataset
         own = dataset.state_dict() if is_stateful(dataset) and not self.loader.num_workers else None
@@ -83,9 +83,9 @@ class TrainingData:
         if isinstance(self._batches, UsersPasses):
             begun, position = self._batches.state(), self._batches.sampled_position
             orders = self._orders.state(position, data.sampled_batches(self.loader))
-            return Place(stream=begun, orders=orders, last_batch=self.seen.mark(), dataset=own)
+            return DataPosition(stream=begun, orders=orders, last_batch=self.seen.mark(), dataset=own)
         orders = self._orders.state(position, len(self.loader))
-        return Place(orders=orders, last_batch=self.seen.mark(), dataset=own)
+        return DataPosition(orders=orders, last_batch=self.seen.mark(), dataset=own)
 
     @property
     def records(self) -> int | None:

@@ -18,9 +18,9 @@ from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
 from tenuto.workers.user_state.code_variables import CODE_PREFIX, WRITTEN_BYTES_MAX, UsersModules, Variables, bytes_of
-from tenuto.workers.user_state.entries import ASKED, Entry, encoder, entries_of, identity, mark_of, said_by_themselves
+from tenuto.workers.user_state.entries import ASKED, StateEntry, encoder, entries_of, identity, mark_of, said_by_themselves
 from tenuto.workers.user_state.entries import Key as Key
-from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, Node, Own, Path, Rules, What
+from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, GraphNode, GraphRules, Own, Path, What
 from tenuto.workers.user_state.kinds import KIND
 from tenuto.workers.user_state.kinds import is_iterator as is_iterator
 from tenuto.workers.user_state.object_names import Begun, Names
@@ -62,7 +62,7 @@ class Attributes:
         self._modules = modules
         self.roots = {**roots, **(modules() if modules is not None else {})}
         variables = Variables() if code else None
-        self._rules = Rules(skip, skip_types, walks, asks, adapts, own, searched, variables)
+        self._rules = GraphRules(skip, skip_types, walks, asks, adapts, own, searched, variables)
         graph = Graph(self.roots, self._rules)
         self._begun = Begun(graph)
         self._marks: dict[Key, str | None] = {}
@@ -151,12 +151,12 @@ class Attributes:
             began = now
         return found
 
-    def _may_grow(self, entry: Entry) -> bool:
+    def _may_grow(self, entry: StateEntry) -> bool:
         """True for a variable of code that is no tensor or module of the beginning."""
         known = entry.asked or (entry.key in self._marks and kinds.is_leaf(entry.value))
         return entry.key[0][0].startswith(CODE_PREFIX) and not known
 
-    def _note_unsaved(self, entry: Entry) -> None:
+    def _note_unsaved(self, entry: StateEntry) -> None:
         path, _ = entry.key
         if entry.asked:
             self._bad[path] = entry.value
@@ -167,7 +167,7 @@ class Attributes:
         """True if this path, or one that contains it, is already reported."""
         return any(other[: len(path)] == path for other in self._unknown)
 
-    def _is_lost_code(self, entry: Entry, encoded: Any) -> bool:
+    def _is_lost_code(self, entry: StateEntry, encoded: Any) -> bool:
         """True for a function that a fresh process cannot find by its name, such as a lambda; reported if it replaces another
         one."""
         if not isinstance(encoded, dict) or encoded[KIND] != "code":
@@ -236,7 +236,7 @@ class Attributes:
         mark = mark_of_opaque(value)
         return mark is None or mark != self._begun_opaque.get(path)
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[StateEntry]:
         graph = Graph(self.roots, self._rules)
         names = Names(graph, self._begun)
         self._cut = graph.cut
@@ -258,13 +258,13 @@ class Attributes:
                 if node.looked and node.what in (What.OBJECT, What.ASKED):
                     yield from self._gone(node, name)
 
-    def _gone(self, node: Node, name: Path) -> Iterator[Entry]:
+    def _gone(self, node: GraphNode, name: Path) -> Iterator[StateEntry]:
         """Entries of attributes that the constructors made and that the object no longer has."""
         have = {f".{key}" for key, _ in node.attributes}
         for part in sorted(self._begun.parts.get(name, frozenset()) - have):
             if part[1:] in getattr(node.value, "__dict__", ()):
                 continue  # it is no longer searched
-            yield Entry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
+            yield StateEntry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
 
 
 def changed(before: Mapping[Key, str | None], after: Mapping[Key, str | None], asked: bool = True) -> set[Key]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenuto.workers.user_state import generators, kinds, values
 from tenuto.workers.user_state.code_variables import CODE_PREFIX
-from tenuto.workers.user_state.graph import DEPTH_MAX, Graph, Node, Path, What
+from tenuto.workers.user_state.graph import DEPTH_MAX, Graph, GraphNode, Path, What
 from tenuto.workers.user_state.kinds import KIND, NotPlain
 from tenuto.workers.user_state.marks import mark_of_encoded, mark_of_plain
 from tenuto.workers.user_state.object_names import Names
@@ -29,7 +29,7 @@ GROUPS = ".parameters of groups"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StateEntry:
     key: Key
     value: Any
     encode: Callable[[bool], Any]
@@ -54,7 +54,7 @@ def said_by_themselves(graph: Graph) -> set[Any]:
     return found - {None}
 
 
-def _said(node: Node) -> Any:
+def _said(node: GraphNode) -> Any:
     """State that an object says. Raises NotPlain for one that a global holds and that has none now, as it may be a library's."""
     try:
         return node.asked.state_dict()
@@ -75,19 +75,19 @@ def _collect(state: Any, found: set[Any], depth: int) -> None:
 
 
 def entries_of(
-    node: Node, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
-) -> Iterator[Entry]:
+    node: GraphNode, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
+) -> Iterator[StateEntry]:
     """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
     if node.what is What.ASKED:
-        yield Entry((name, False), node.value, lambda copy: values.encode(_said(node), copy), True)
+        yield StateEntry((name, False), node.value, lambda copy: values.encode(_said(node), copy), True)
     elif node.what is not What.OBJECT and not is_inlined(node):
-        yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
+        yield StateEntry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
     if node.what is What.ASKED and (layout := _layout(node.value)) is not None:
-        yield Entry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
+        yield StateEntry(((*name, GROUPS), True), layout, _set_to(encoders, layout))
     for key, value in node.attributes:
         if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
             continue
-        yield Entry(((*name, f".{key}"), True), value, _set_to(encoders, value))
+        yield StateEntry(((*name, f".{key}"), True), value, _set_to(encoders, value))
 
 
 def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
@@ -102,7 +102,7 @@ def _layout(optimizer: Any) -> list[list[Any]] | None:
     return [list(group["params"]) for group in groups]
 
 
-def is_inlined(node: Node) -> bool:
+def is_inlined(node: GraphNode) -> bool:
     """True for an object that is saved as a part of the only container that holds it."""
     return node.what is What.CONTAINER and node.inner and node.held == 1 and not generators.is_users(type(node.value))
 
@@ -135,7 +135,7 @@ def encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
     return made
 
 
-def mark_of(entry: Entry) -> str | None:
+def mark_of(entry: StateEntry) -> str | None:
     """Mark of an entry; None if it cannot be saved."""
     if not entry.key[1] and (mark := mark_of_plain(entry.value)) is not None:
         return mark

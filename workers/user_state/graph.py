@@ -40,7 +40,7 @@ class What(Enum):
 
 
 @dataclass(slots=True)
-class Node:
+class GraphNode:
     value: Any
     what: What
     path: Path
@@ -70,7 +70,7 @@ class Own:
 
 
 @dataclass
-class Rules:
+class GraphRules:
     skip: Callable[[], Mapping[str, Any]]
     skip_types: tuple[type, ...]
     walks: Callable[[Any], bool]
@@ -86,7 +86,7 @@ class Rules:
 class Graph:
     """The graph at this moment. Holds references to the objects found."""
 
-    def __init__(self, roots: Mapping[str, Any], rules: Rules) -> None:
+    def __init__(self, roots: Mapping[str, Any], rules: GraphRules) -> None:
         self._rules = rules
         self.theirs = dict(rules.skip())
         self._look(roots)
@@ -97,22 +97,22 @@ class Graph:
 
     def _look(self, roots: Mapping[str, Any]) -> None:
         self.names_of_theirs = {id(value): name for name, value in reversed(self.theirs.items())}
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, GraphNode] = {}
         self.slots: dict[Path, Any] = {}
         """Objects that may have several holders, by each path."""
         self.named: dict[str, Any] = {}
         """Classes and functions."""
-        self.flat: dict[int, tuple[Node, str]] = {}
+        self.flat: dict[int, tuple[GraphNode, str]] = {}
         """Lists and dicts of scalars that only one container holds; they are no nodes."""
         self.cut: dict[Path, Any] = {}
         """Path of the first object that was not searched because of a limit. None: all were."""
         self._objects = 0
-        queue: deque[tuple[Node, int]] = deque()
-        late: deque[tuple[Node, int]] = deque()
+        queue: deque[tuple[GraphNode, int]] = deque()
+        late: deque[tuple[GraphNode, int]] = deque()
         for name, root in (*roots.items(), *self._rules.searched().items()):
             if id(root) in self.nodes or self.names_of_theirs.get(id(root), name) != name:
                 continue  # known under another name
-            node = self.nodes[id(root)] = Node(root, What.OBJECT, (name,))
+            node = self.nodes[id(root)] = GraphNode(root, What.OBJECT, (name,))
             self.slots[(name,)] = root
             queue.append((node, 0))
         while queue or late:
@@ -130,13 +130,13 @@ class Graph:
             if node.what is What.ASKED and node.own is not None:
                 queue.extend((new, depth) for new in self._inner(node, node.own.inner))
 
-    def _holds_more(self, node: Node) -> bool:
+    def _holds_more(self, node: GraphNode) -> bool:
         values = [value for _, value in generators.attributes(node.value)]
         if node.what is What.CONTAINER:
             values += [item for _, item in kinds.pairs(node.value)] if isinstance(node.value, dict) else kinds.items(node.value)
         return any(not isinstance(value, kinds.CODE) and not kinds.is_constant(value) for value in values)
 
-    def _parts(self, node: Node) -> Iterator[tuple[Path, Any]]:
+    def _parts(self, node: GraphNode) -> Iterator[tuple[Path, Any]]:
         """Parts of the node; tuples and frozen dataclasses are passed through."""
         if node.what is What.CONTAINER:
             for part, value in _items(node.value):
@@ -157,7 +157,7 @@ class Graph:
             for place, kind in self._rules.variables.local_classes(type(node.value)):
                 yield (".__class__", f"[{place}]"), kind
 
-    def _attributes(self, node: Node) -> list[tuple[str, Any]]:
+    def _attributes(self, node: GraphNode) -> list[tuple[str, Any]]:
         if node.what is What.OBJECT and self._rules.variables is not None:
             variables = self._rules.variables.of(node.value)
             if variables is not None:
@@ -165,7 +165,7 @@ class Graph:
         own = node.own = self._rules.own(node.value) if node.what is What.OBJECT else node.own
         return generators.attributes(node.value) if own is None else own.attributes
 
-    def _is_flat_still(self, owner: Node, part: str, value: Any) -> bool:
+    def _is_flat_still(self, owner: GraphNode, part: str, value: Any) -> bool:
         if id(value) in self.nodes or id(value) in self.flat:
             return False
         self.flat[id(value)] = (owner, part)
@@ -201,7 +201,7 @@ class Graph:
         elif self._rules.variables.has(value):
             yield parts, value
 
-    def _note(self, owner: Node, parts: Path, value: Any) -> Node | None:
+    def _note(self, owner: GraphNode, parts: Path, value: Any) -> GraphNode | None:
         """Adds a part; returns the node if it is still to be searched."""
         path = (*owner.path, *parts)
         owner.children.append((parts, value))
@@ -215,19 +215,19 @@ class Graph:
         what, asked = self._what(value)
         inner = owner.what is What.CONTAINER or len(parts) > 1
         own = self._rules.own(value) if what is What.ASKED else None
-        node = self.nodes[id(value)] = Node(value, what, path, asked, own, inner=inner)
+        node = self.nodes[id(value)] = GraphNode(value, what, path, asked, own, inner=inner)
         self._objects += what not in (What.LEAF, What.CONTAINER)
         if what is What.ASKED:
             self._name_groups(node)
         return node if what in (What.CONTAINER, What.OBJECT) or own is not None else None
 
-    def _name_groups(self, node: Node) -> None:
+    def _name_groups(self, node: GraphNode) -> None:
         if isinstance(getattr(node.value, "param_groups", None), list):
             for name, value in groups_of("".join(node.path), node.value).items():
                 if self.names_of_theirs.setdefault(id(value), name) == name:
                     self.theirs[name] = value
 
-    def _inner(self, owner: Node, inner: list[tuple[Path, Any]]) -> Iterator[Node]:
+    def _inner(self, owner: GraphNode, inner: list[tuple[Path, Any]]) -> Iterator[GraphNode]:
         """Nodes of objects that are saved with their owner, and only searched."""
         for parts, value in inner:
             if self.is_theirs(value) or id(value) in self.nodes:
@@ -235,14 +235,14 @@ class Graph:
             path = (*owner.path, *parts)
             owner.children.append((parts, value))
             self.slots[path] = value
-            self.nodes[id(value)] = node = Node(value, What.OBJECT, path)
+            self.nodes[id(value)] = node = GraphNode(value, What.OBJECT, path)
             yield node
 
-    def _add_flat(self, owner: Node, part: str, value: Any) -> None:
+    def _add_flat(self, owner: GraphNode, part: str, value: Any) -> None:
         path = (*owner.path, part)
         owner.children.append(((part,), value))
         self.slots[path] = value
-        self.nodes[id(value)] = Node(value, What.CONTAINER, path, inner=True, looked=True)
+        self.nodes[id(value)] = GraphNode(value, What.CONTAINER, path, inner=True, looked=True)
 
     def _what(self, value: Any) -> tuple[What, Any]:
         rules = self._rules

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from tenuto.workers.user_state import generators, kinds
-from tenuto.workers.user_state.graph import Graph, Node, Path, What
+from tenuto.workers.user_state.graph import Graph, GraphNode, Path, What
 
 KEPT_ITEMS_MAX = 64
 """Largest list, dict or set of the beginning that is kept when another replaces it, such as a scheduler's rates. It allows no
@@ -92,7 +92,7 @@ class Names:
         """Objects made since the beginning, and their slots."""
         self.nowhere: dict[Path, Any] = {}
         """Objects made since the beginning for which a fresh process has no place."""
-        self._open: deque[tuple[Path, Node]] = deque()
+        self._open: deque[tuple[Path, GraphNode]] = deque()
         self._doubtful: deque[tuple[Path, Any]] = deque()
         self._run()
 
@@ -122,7 +122,7 @@ class Names:
             else:
                 self._decide(*self._doubtful.popleft())
 
-    def _give(self, name: Path, node: Node) -> None:
+    def _give(self, name: Path, node: GraphNode) -> None:
         self._names[id(node.value)] = name
         self._taken.add(name)
         self._open.append((name, node))

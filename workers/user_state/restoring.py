@@ -11,7 +11,7 @@ from tenuto.workers.user_state import kinds
 from tenuto.workers.user_state.code_variables import CODE_PREFIX, set_of_function
 from tenuto.workers.user_state.decoding import HOLE, Decoder
 from tenuto.workers.user_state.entries import GROUPS
-from tenuto.workers.user_state.graph import Graph, Node, Path, Rules, What, parts_of_optimizer
+from tenuto.workers.user_state.graph import Graph, GraphNode, GraphRules, Path, What, parts_of_optimizer
 from tenuto.workers.user_state.kinds import KIND
 from tenuto.workers.user_state.object_names import Begun, Names
 
@@ -22,7 +22,7 @@ _CONTENTS = frozenset(
 )
 
 
-def ask(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> set[Path]:
+def ask(roots: Mapping[str, Any], rules: GraphRules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> set[Path]:
     """Gives the objects that load their state themselves theirs; returns their paths."""
     graph = Graph(roots, rules)
     if not any(node.what is What.ASKED for node in graph.nodes.values()):
@@ -34,7 +34,7 @@ def ask(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[
     return grouped | {path for path, encoded in entries if restoring.ask(path, encoded)}
 
 
-def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
+def restored(roots: Mapping[str, Any], rules: GraphRules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
     """Restores entries; returns the paths for which there is no place."""
     graph = Graph(roots, rules)
     lost: list[Path] = _point_to_theirs(graph, begun)
@@ -100,7 +100,7 @@ class _Restoring:
             optimizer.add_param_group({"params": parameters})
         return True
 
-    def _shared(self, node: Node) -> set[int]:
+    def _shared(self, node: GraphNode) -> set[int]:
         """Ids of groups that are another optimizer's, too."""
         own = f"{''.join(node.path)}'s "
         named = self._graph.names_of_theirs

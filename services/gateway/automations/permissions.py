@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import CHANGES_AUTOMATION, Rule
+from tenuto.services.gateway.rights.permissions import CHANGES_AUTOMATION, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
-    "GET /api/v1/automations": Rule("automation.view"),
-    "GET /api/v1/automations/{automation}": Rule("automation.view"),
+ROUTES: Mapping[str, PermissionRule] = {
+    "GET /api/v1/automations": PermissionRule("automation.view"),
+    "GET /api/v1/automations/{automation}": PermissionRule("automation.view"),
     # A user's own automations. Every user may start one that does not exist.
     "PUT /api/v1/automations/{automation}": CHANGES_AUTOMATION,
     "PATCH /api/v1/automations/{automation}": CHANGES_AUTOMATION,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from tenuto.services.gateway.automations.adapters.positions import NotYours, ParkingFull, Superseded, TooManyAutomations
+from tenuto.services.gateway.automations.adapters.positions import NotYours, ParkingFull, RunSuperseded, TooManyAutomations
 from tenuto.services.gateway.automations.bodies import (
     AUTOMATION_NAME_PATTERN,
     AutomationView,
@@ -60,7 +60,7 @@ async def move(door: Door, automation: AutomationName, body: MoveAutomationBody)
     """Records the events that a process has handled and those that it parks, all or nothing; also its heartbeat."""
     try:
         retries = await door.automations.move(automation, body, door.clock.now_us())
-    except Superseded:
+    except RunSuperseded:
         raise DoorError(
             "conflict", f"This process of automation {automation} is not its latest: it was started again, or removed."
         ) from None

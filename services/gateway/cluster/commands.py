@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tenuto.schemas.events.provisioning import PoolMounts
 from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.gateway.rights.commands import Command, UserCommand
+from tenuto.services.gateway.rights.commands import GatewayCommand, UserCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class ReleaseNode(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateNodeToken(Command):
+class CreateNodeToken(GatewayCommand):
     """The launcher asks for a token by which one node's agent joins."""
 
     token_id: str
@@ -87,7 +87,7 @@ class RevokeJoinToken(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enroll(Command):
+class Enroll(GatewayCommand):
     """An agent asks to join, and shows a token."""
 
     token_id: str

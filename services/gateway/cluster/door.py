@@ -9,7 +9,7 @@ from fastapi import Depends
 
 from tenuto.services.gateway.cluster.adapters.bus_keeper import BusKeeper
 from tenuto.services.gateway.cluster.adapters.past_queue import Earlier
-from tenuto.services.gateway.cluster.adapters.what_ifs import WhatIfs
+from tenuto.services.gateway.cluster.adapters.what_ifs import WhatIfQuestions
 from tenuto.services.gateway.cluster.queries import ClusterQueries
 from tenuto.services.gateway.cluster.state import ClusterState
 from tenuto.services.gateway.http.context import Door as BaseDoor
@@ -31,7 +31,7 @@ class ClusterDoor(BaseDoor):
     """Limit on guesses at join tokens."""
     standing_pace: StandingPace = field(default_factory=StandingPace)
     earlier: Earlier = field(default_factory=Earlier)
-    what_ifs: WhatIfs = field(default_factory=WhatIfs)
+    what_ifs: WhatIfQuestions = field(default_factory=WhatIfQuestions)
 
     @property
     def state(self) -> ClusterState:

@@ -11,11 +11,11 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.node import NodeEnded
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
 from tenuto.services.gateway.cluster.policies import joining, nodes
-from tenuto.services.gateway.cluster.state import ClusterState, Share
+from tenuto.services.gateway.cluster.state import ClusterState, OwnerShare
 
 
 def share_changed(state: ClusterState, data: ShareChanged) -> ClusterState:
-    share = Share(data.weight, data.max_slots)
+    share = OwnerShare(data.weight, data.max_slots)
     return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
 
 

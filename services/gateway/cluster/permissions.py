@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import OPEN, POOLS, SEES, Rule
+from tenuto.services.gateway.rights.permissions import OPEN, POOLS, SEES, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     # A machine that joins shows a join token, and an agent that it had credentials.
     "POST /api/v1/agents/join": OPEN,
     "POST /api/v1/agents/standing": OPEN,

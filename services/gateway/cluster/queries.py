@@ -9,12 +9,12 @@ from typing import Any
 
 from tenuto.services.gateway.cluster.views import AgentView, SlotView
 from tenuto.services.gateway.read_models.decision_rows import SEEN, Hidden
-from tenuto.services.gateway.read_models.places import Places
+from tenuto.services.gateway.read_models.places import OwnershipQueries
 from tenuto.services.gateway.trials.queries.trials import SILENCE
 from tenuto.services.gateway.trials.views import SilentTrialView
 
 
-class ClusterQueries(Places):
+class ClusterQueries(OwnershipQueries):
     async def silent(self, seconds: float, limit: int, hidden: Hidden = frozenset()) -> list[SilentTrialView]:
         """Trials of whose workers nothing was heard for so long, the longest silent first."""
         rows = await self._rows(

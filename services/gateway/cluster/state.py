@@ -12,7 +12,7 @@ from tenuto.services.gateway.cluster.policies.nodes import Nodes
 from tenuto.services.gateway.rights.state import PeopleState
 
 
-class Share(NamedTuple):
+class OwnerShare(NamedTuple):
     """Share of a workspace or a user, as it was set last."""
 
     weight: float
@@ -23,7 +23,7 @@ class Share(NamedTuple):
 class ClusterState(PeopleState):
     """State of the cluster that the gateway keeps: its pools, shares and machines."""
 
-    shares: Map[str, Share] = field(default_factory=Map)
+    shares: Map[str, OwnerShare] = field(default_factory=Map)
     """Shares that were set, by `workspace/<name>` and `user/<name>`."""
     half_lives: Map[str, float] = field(default_factory=Map)
     """Half-life of past use in hours, by pool; pools in which past use does not count are missing."""

@@ -12,7 +12,7 @@ from tenuto.schemas.events.request import Description
 from tenuto.schemas.events.unmanaged import UnmanagedState
 from tenuto.schemas.operations import Operation
 from tenuto.schemas.record import ConfigLayer, Origin, Parent
-from tenuto.services.gateway.rights.commands import Command, UserCommand
+from tenuto.services.gateway.rights.commands import GatewayCommand, UserCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,21 +107,21 @@ class KeepExperiment(_OfRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarryOutDeletion(Command):
+class CarryOutDeletion(GatewayCommand):
     """A deletion is due: the gateway itself tells."""
 
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndOverdue(Command):
+class EndOverdue(GatewayCommand):
     """An experiment has run for as long as it may: the gateway itself tells."""
 
     experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoteStorage(Command):
+class NoteStorage(GatewayCommand):
     """Notes the stored bytes of a workspace's checkpoints; the gateway itself sends it."""
 
     workspace: str

@@ -12,10 +12,10 @@ from tenuto.services.gateway.rights.permissions import (
     READS,
     READS_ONE,
     READS_WORKSPACE,
-    Rule,
+    PermissionRule,
 )
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     "GET /api/v1/experiments": READS,
     "GET /api/v1/experiments/{experiment_id}": READS_ONE,
     "GET /api/v1/experiments/{experiment_id}/trials": READS_ONE,

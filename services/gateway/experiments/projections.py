@@ -44,7 +44,7 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
 
 
 def _set_state(state: str) -> Handler:
-    async def handle(db: Connection, _: Event, data: request.Request) -> None:
+    async def handle(db: Connection, _: Event, data: request.RequestEvent) -> None:
         await db.execute("UPDATE experiments SET state = $2 WHERE experiment_id = $1", data.experiment_id, state)
 
     return handle
@@ -101,7 +101,7 @@ async def _project_changed(db: Connection, event: Event, data: access.ProjectCha
 
 
 def _set_archived(archived: bool) -> Handler:
-    async def handle(db: Connection, _: Event, data: request.Request) -> None:
+    async def handle(db: Connection, _: Event, data: request.RequestEvent) -> None:
         await db.execute("UPDATE experiments SET archived = $2 WHERE experiment_id = $1", data.experiment_id, archived)
 
     return handle

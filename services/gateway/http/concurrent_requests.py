@@ -12,7 +12,7 @@ from tenuto.kernel.connection_shares import holder
 from tenuto.schemas.text import visible
 from tenuto.services.gateway.http.context import asking, asking_token
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.rights.permissions import Rule, Where
+from tenuto.services.gateway.rights.permissions import PermissionRule, Where
 
 REQUESTS_AT_ONCE_MAX = 200
 """Most requests under way of one user, or of one address if no user is known: more than a page, its streams and a sweep of
@@ -46,7 +46,7 @@ class AtOnce:
                 del self._held[whose]
 
 
-def holder_of(scope: Scope, rule: Rule) -> str:
+def holder_of(scope: Scope, rule: PermissionRule) -> str:
     """Holder that the request counts for: its user, or its address if it has none. Empty for the cluster's own token, which has
     no limits."""
     if rule.where is Where.OPEN:
@@ -54,7 +54,7 @@ def holder_of(scope: Scope, rule: Rule) -> str:
     return asking() if asking_token() is not None else ""
 
 
-class Started:
+class ResponseStart:
     """Tracks whether the response has started; afterwards no error can be sent. A long one ends when the client has read it,
     except for the part that the connection buffers: until then its sender's turn goes on."""
 

@@ -26,7 +26,7 @@ from tenuto.services.gateway.http import tokens
 from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.token_uses import TokenUses
 from tenuto.services.gateway.read_models.rows import Rows
-from tenuto.services.gateway.rights.access import Sight, Subject, sight
+from tenuto.services.gateway.rights.access import Principal, Sight, sight
 from tenuto.services.gateway.rights.permissions import Where
 from tenuto.services.gateway.rights.state import ADMIN, PeopleState, Token
 
@@ -56,7 +56,7 @@ def asking() -> str:
     return ASKING.get()
 
 
-class Place(NamedTuple):
+class Ownership(NamedTuple):
     owner: str
     """User who submitted it; given as an earlier user if the name now belongs to another one."""
     workspace: str
@@ -93,7 +93,7 @@ class Door:
     """Returns when the views show everything up to a log position."""
     filling: Callable[[], tuple[int, int] | None]
     """Number of events that the views have, and of all, while they are filled again."""
-    place_of: Callable[[int], Awaitable[Place | None]]
+    place_of: Callable[[int], Awaitable[Ownership | None]]
     """Place of an experiment, also of an ended one. None: no such experiment exists."""
     experiment_of_checkpoint: Callable[[str], Awaitable[int | None]]
     owners: Owners
@@ -163,7 +163,7 @@ class Door:
         if token is not None and token.token_hash not in self.state.tokens:
             raise DoorError("unauthorized", "The token was taken away while this was received; nothing was done.")
 
-    def subject(self) -> Subject:
+    def subject(self) -> Principal:
         """User of the request, with the limits of its token."""
         return self.state.subject(asking(), asking_token())
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.http import basic_authentication
-from tenuto.services.gateway.http.concurrent_requests import AtOnce, Started, holder_of
+from tenuto.services.gateway.http.concurrent_requests import AtOnce, ResponseStart, holder_of
 from tenuto.services.gateway.http.context import ASKING, ASKING_TOKEN, Door, asking, asking_token
 from tenuto.services.gateway.http.cookies import credentials, is_session
 from tenuto.services.gateway.http.errors import DATABASE_ERRORS, DoorError, error_response, not_found, unavailable
@@ -26,7 +26,7 @@ from tenuto.services.gateway.http.request_metrics import ROUTE
 from tenuto.services.gateway.http.subject import Subject
 from tenuto.services.gateway.http.transfer import head
 from tenuto.services.gateway.read_models.common import TRIAL_ID, numbers
-from tenuto.services.gateway.rights.permissions import ANY, Permissions, Rule, Where, refusal
+from tenuto.services.gateway.rights.permissions import ANY, PermissionRule, Permissions, Where, refusal
 from tenuto.services.gateway.rights.workspaces import is_known
 
 JSON_BYTES_MAX = 1 << 20
@@ -86,7 +86,7 @@ class Gate:
         except DoorError as error:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
             return
-        sent = Started(send)
+        sent = ResponseStart(send)
         dear = self._turns.get(route) if asking_token() is not None else None
         try:
             async with dear.turn(asking()) if dear is not None else contextlib.nullcontext():
@@ -149,7 +149,7 @@ class Gate:
         address = str((scope.get("client") or ("",))[0])
         _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
-    async def _check_right(self, rule: Rule, found: Mapping[str, str]) -> None:
+    async def _check_right(self, rule: PermissionRule, found: Mapping[str, str]) -> None:
         """Checks that the user of the request may do this. Raises DoorError. A missing resource has no owner; the handler answers
         404."""
         gateway = self._gateway

@@ -47,7 +47,7 @@ NOT_BUILT = (
 )
 
 
-class Page:
+class WebPage:
     """Answers the page's addresses; everything else goes on to `app`."""
 
     def __init__(self, app: ASGIApp, pages: Mapping[str, Callable[[], Response]], directory: Path = BUILT) -> None:

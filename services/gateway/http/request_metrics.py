@@ -16,7 +16,7 @@ PAGE, OTHER = "page", "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Measured:
+class RequestMetrics:
     """Outermost middleware, so that refusals are counted, too. Of a request it shows only the route's template: an address may
     name things that only its owner should know."""
 

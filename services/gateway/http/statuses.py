@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenuto.services.gateway.http.problems import MEDIA_TYPE
-from tenuto.services.gateway.rights.permissions import Rule, Where
+from tenuto.services.gateway.rights.permissions import PermissionRule, Where
 
 MEANINGS = {
     400: "The request means nothing as it is: `error.path` names the field.",
@@ -60,7 +60,7 @@ def _declare_transfer(method: str, operation: Mapping[str, Any], answers: dict[s
         answers["304"] = {"description": "Still as `If-None-Match` says.", "headers": _headers(("ETag",))}
 
 
-def declare(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
+def declare(document: dict[str, Any], rules: Mapping[str, PermissionRule]) -> None:
     """Declares the statuses of each route, in place of those that FastAPI knows: its own 422, which this door never gives, and
     none of the others. `rules`: rule of each route."""
     document["components"]["headers"] = {
@@ -80,7 +80,7 @@ def declare(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
         document["components"]["schemas"].pop(name, None)
 
 
-def _statuses(method: str, path: str, rule: Rule) -> list[int]:
+def _statuses(method: str, path: str, rule: PermissionRule) -> list[int]:
     found = {400, 503} if rule.where is Where.OPEN else {400, 401, 429, 503}
     if path.endswith(("/login", "/login/link", "/agents/join", "/agents/standing")):
         found |= {401, 429}

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tenuto.kernel.settings import Settings
-from tenuto.services.gateway.rights.permissions import Rule
+from tenuto.services.gateway.rights.permissions import PermissionRule
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Subject:
     """Routes of a subject, the rights that they need, and the gate's settings for them."""
 
     name: str
-    permissions: Mapping[str, Rule]
+    permissions: Mapping[str, PermissionRule]
     """Route, such as `GET /api/v1/templates` -> its rule."""
     routers: Sequence[APIRouter] = ()
     """Routers under /api/v1, which are in the OpenAPI document."""

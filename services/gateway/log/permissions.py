@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import READS, SEES, UPKEEP, Rule
+from tenuto.services.gateway.rights.permissions import READS, SEES, UPKEEP, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     "GET /api/v1/events": READS,
     "GET /api/v1/events/search": READS,
     "GET /api/v1/events/stream": READS,

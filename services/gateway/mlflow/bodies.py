@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX as DESCRIBED_NAME_CHARACTERS_MAX
 from tenuto.schemas.text import visible
 from tenuto.services.gateway.http.errors import DoorError
-from tenuto.services.gateway.mlflow.adapters.run_data import Pair, Point
+from tenuto.services.gateway.mlflow.adapters.run_data import Pair, RunPoint
 from tenuto.services.gateway.mlflow.adapters.run_models import ModelPoint
 
 NAME_CHARACTERS_MAX = 250
@@ -88,8 +88,8 @@ class Metric(OfDataset):
         return ModelPoint(int(experiment_id), int(number), self.key, run_id, *self.dataset, self.step, self.timestamp, self.value)
 
     @property
-    def point(self) -> Point:
-        return Point(self.key, self.step, self.timestamp, self.value)
+    def point(self) -> RunPoint:
+        return RunPoint(self.key, self.step, self.timestamp, self.value)
 
 
 class Parameter(MlflowBody):

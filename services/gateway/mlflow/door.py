@@ -17,12 +17,12 @@ from tenuto.services.gateway.mlflow.adapters.files import Artifacts
 from tenuto.services.gateway.mlflow.adapters.run_data import RunData
 from tenuto.services.gateway.mlflow.adapters.run_models import RunModels
 from tenuto.services.gateway.mlflow.queries.models import Models
-from tenuto.services.gateway.mlflow.queries.runs import Runs
+from tenuto.services.gateway.mlflow.queries.runs import RunQueries
 
 
 @dataclass(kw_only=True)
 class MlflowDoor(PluginDoor):
-    runs: Runs
+    runs: RunQueries
     run_data: RunData
     models: Models
     run_models: RunModels
@@ -46,7 +46,7 @@ def make_door(base: BaseDoor, pool: asyncpg.Pool) -> MlflowDoor:
     directory = Path(base.settings.shared_directory) / "artifacts"
     return base.with_parts(
         MlflowDoor,
-        runs=Runs(pool),
+        runs=RunQueries(pool),
         run_data=RunData(pool),
         models=Models(pool),
         run_models=RunModels(pool),

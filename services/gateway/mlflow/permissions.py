@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, CREATES_EXPERIMENT, READS, Rule
+from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, CREATES_EXPERIMENT, READS, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     # MLflow's protocol, for unmanaged runs; a change is judged by the run or experiment that its body names.
     "GET /mlflow/api/2.0/mlflow/experiments/get": READS,
     "GET /mlflow/api/2.0/mlflow/experiments/get-by-name": READS,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tenuto.schemas.events.notice import WebhookChanges
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
-from tenuto.services.gateway.rights.commands import Command, UserCommand
+from tenuto.services.gateway.rights.commands import GatewayCommand, UserCommand
 
 Outcome = Literal["delivered", "delayed", "refused", "too_late"]
 """Outcome of a message: sent, tried again after a recorded wait, or parked."""
@@ -61,12 +61,12 @@ class Redeliver(UserCommand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellWaits(Command):
+class TellWaits(GatewayCommand):
     """Sends notices about trials that have waited too long at this time; the gateway itself submits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoteDelivery(Command):
+class NoteDelivery(GatewayCommand):
     """Records the outcome of a message; the gateway itself submits it."""
 
     webhook: str

@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.kernel.folding import Draft, Envelope, Fold, Folds, WithEnvelope
+from tenuto.kernel.folding import DraftEnvelope, Envelope, Fold, Folds, WithEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import (
     NoticeData,
@@ -31,7 +31,15 @@ from tenuto.schemas.sentences.notices import TrialWaits
 from tenuto.services.gateway.notices.policies.recoveries import opened
 from tenuto.services.gateway.notices.policies.triggers import experiment_id_of, marked, passes, without_experiment, without_trial
 from tenuto.services.gateway.notices.policies.waiting_trials import OF_DEMANDS, demanding, marked_over, marked_told
-from tenuto.services.gateway.notices.state import PARKED_MAX, REFERENCES_MAX, Notice, Notices, NoticesState, Watched, Webhook
+from tenuto.services.gateway.notices.state import (
+    PARKED_MAX,
+    REFERENCES_MAX,
+    Notice,
+    Notices,
+    NoticesState,
+    WatchedExperiment,
+    Webhook,
+)
 
 ENDS = (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)
 
@@ -42,7 +50,7 @@ def _with(notices: Notices, webhook: Webhook) -> Notices:
 
 def submitted(notices: Notices, data: ExperimentSubmitted) -> Notices:
     config = data.config
-    watched = Watched(
+    watched = WatchedExperiment(
         user=data.user,
         workspace=config.resources.workspace,
         labels=tuple(config.labels),
@@ -259,7 +267,7 @@ _FOLDS: Folds[Notices] = Folds(
 
 def fold(notices: Notices, data: EventData, time_us: int) -> Notices:
     """Notices after an event of the gateway or of another service. `time_us`: time of the event."""
-    return _FOLDS.apply(notices, data, Draft(time_us))
+    return _FOLDS.apply(notices, data, DraftEnvelope(time_us))
 
 
 def notices_changed(state: NoticesState, data: EventData, envelope: Envelope) -> NoticesState:

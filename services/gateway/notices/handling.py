@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.kernel.reactions import Progress
+from tenuto.kernel.reactions import ReceiverProgress
 from tenuto.schemas.base import from_object
 from tenuto.services.gateway.notices.bodies import WebhookTroubleView, WebhookView
 from tenuto.services.gateway.notices.door import NoticesDoor
@@ -26,7 +26,7 @@ def is_seen(door: NoticesDoor, webhook: Webhook) -> bool:
 
 def view_of(door: NoticesDoor, webhook: Webhook) -> WebhookView:
     sender = door.deliveries.sender(webhook.name)
-    progress = Progress() if sender is None else sender.progress
+    progress = ReceiverProgress() if sender is None else sender.progress
     return from_object(
         WebhookView,
         webhook,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import CHANGES_WEBHOOK, Rule
+from tenuto.services.gateway.rights.permissions import CHANGES_WEBHOOK, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
-    "GET /api/v1/webhooks": Rule("webhook.view"),
-    "GET /api/v1/webhooks/{name}": Rule("webhook.view"),
-    "GET /api/v1/webhooks/{name}/deliveries": Rule("webhook.view"),
-    "GET /api/v1/webhooks/{name}/explanation": Rule("webhook.view"),
-    "POST /api/v1/webhooks": Rule("webhook.change"),
+ROUTES: Mapping[str, PermissionRule] = {
+    "GET /api/v1/webhooks": PermissionRule("webhook.view"),
+    "GET /api/v1/webhooks/{name}": PermissionRule("webhook.view"),
+    "GET /api/v1/webhooks/{name}/deliveries": PermissionRule("webhook.view"),
+    "GET /api/v1/webhooks/{name}/explanation": PermissionRule("webhook.view"),
+    "POST /api/v1/webhooks": PermissionRule("webhook.change"),
     # A user's own webhooks.
     "PATCH /api/v1/webhooks/{name}": CHANGES_WEBHOOK,
     "DELETE /api/v1/webhooks/{name}": CHANGES_WEBHOOK,

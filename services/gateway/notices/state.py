@@ -26,7 +26,7 @@ MARKS_MAX = 10_000
 all, and a new wait is not told."""
 
 
-class Demand(NamedTuple):
+class SlotDemand(NamedTuple):
     """Demand of a trial for slots."""
 
     since_us: int
@@ -51,7 +51,7 @@ class Trouble(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedExperiment:
     """Facts about an experiment that filters and triggers compare, and the demands of its trials for slots."""
 
     user: str
@@ -60,11 +60,11 @@ class Watched:
     metric: str
     smaller_is_better: bool
     paused: bool = False
-    demands: Map[str, Demand] = field(default_factory=Map)
+    demands: Map[str, SlotDemand] = field(default_factory=Map)
     """Demands by trial, of those that the search has not stopped."""
 
 
-class Mark(NamedTuple):
+class TriggerStatus(NamedTuple):
     """Status of a trial's metric, or of its wait, by one trigger."""
 
     best: float | None = None
@@ -80,7 +80,7 @@ HiddenOf = Callable[[str], frozenset[str]]
 """User -> workspaces that the user does not see: webhooks of that user send nothing about them."""
 
 
-def is_hidden(watched: Watched | None, experiment_id: int | None, user: str, hidden_of: HiddenOf | None) -> bool:
+def is_hidden(watched: WatchedExperiment | None, experiment_id: int | None, user: str, hidden_of: HiddenOf | None) -> bool:
     """True if the experiment's workspace is hidden from the user. One that ended long ago is hidden if any workspace is, as its
     own is no longer known here."""
     if hidden_of is None or experiment_id is None:
@@ -139,7 +139,7 @@ class Webhook:
     """Time before which its target is not tried."""
     waiting: Map[int, Notice] = field(default_factory=Map)
     parked: Map[int, Notice] = field(default_factory=Map)
-    marks: Map[str, Mark] = field(default_factory=Map)
+    marks: Map[str, TriggerStatus] = field(default_factory=Map)
     """Marks by `<trigger>/<trial>`, of trials whose experiment has not ended."""
     troubles: Map[str, Trouble] = field(default_factory=Map)
     """Troubles by the subject of notices."""
@@ -150,12 +150,12 @@ class Webhook:
 @dataclass(frozen=True)
 class Notices:
     webhooks: Map[str, Webhook] = field(default_factory=Map)
-    experiments: Map[int, Watched] = field(default_factory=Map)
+    experiments: Map[int, WatchedExperiment] = field(default_factory=Map)
     """Experiments that the search has not ended."""
-    ended: tuple[int, Watched] | None = None
+    ended: tuple[int, WatchedExperiment] | None = None
     """Id and facts of the experiment that ended last, as its end is folded before notices about it are decided. None: none."""
 
-    def watched(self, experiment_id: int | None) -> Watched | None:
+    def watched(self, experiment_id: int | None) -> WatchedExperiment | None:
         if experiment_id is None:
             return None
         if self.ended is not None and self.ended[0] == experiment_id:

@@ -16,12 +16,12 @@ from tenuto.services.gateway.http.guess_limits import Throttle
 from tenuto.services.gateway.people.adapters.page_links import PageLinks
 from tenuto.services.gateway.people.adapters.passwords import Passwords
 from tenuto.services.gateway.people.adapters.sso_visits import Sso
-from tenuto.services.gateway.read_models.places import Places
+from tenuto.services.gateway.read_models.places import OwnershipQueries
 
 
 @dataclass(kw_only=True)
 class PeopleDoor(BaseDoor):
-    views: Places
+    views: OwnershipQueries
     secrets: Secrets
     passwords: Passwords
     sso: Sso | None

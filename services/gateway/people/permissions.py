@@ -16,10 +16,10 @@ from tenuto.services.gateway.rights.permissions import (
     SEES,
     UPKEEP,
     USERS,
-    Rule,
+    PermissionRule,
 )
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     # Who signs in has no token yet.
     "GET /api/v1/login": OPEN,
     "POST /api/v1/login": OPEN,
@@ -34,9 +34,9 @@ ROUTES: Mapping[str, Rule] = {
     "GET /api/v1/user": ANY,
     "GET /api/v1/users": SEES,
     # What a user makes is the user's own.
-    "GET /api/v1/secrets": Rule("secret.change"),
-    "PUT /api/v1/secrets/{name}": Rule("secret.change"),
-    "DELETE /api/v1/secrets/{name}": Rule("secret.change"),
+    "GET /api/v1/secrets": PermissionRule("secret.change"),
+    "PUT /api/v1/secrets/{name}": PermissionRule("secret.change"),
+    "DELETE /api/v1/secrets/{name}": PermissionRule("secret.change"),
     # A user's own tokens.
     "GET /api/v1/users/{name}/tokens": OWN_TOKENS,
     "POST /api/v1/users/{name}/tokens": OWN_TOKENS,
@@ -57,7 +57,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /api/v1/grants": ROLES,
     "DELETE /api/v1/grants/{kind}/{name}/{role}": ROLES,
     "GET /api/v1/workspaces": READS,
-    "POST /api/v1/workspaces": Rule("workspace.create"),
+    "POST /api/v1/workspaces": PermissionRule("workspace.create"),
     "GET /api/v1/workspaces/{workspace}": READS_WORKSPACE,
     "PATCH /api/v1/workspaces/{workspace}": CHANGES_WORKSPACE,
     "GET /api/v1/workspaces/{workspace}/projects": READS_WORKSPACE,

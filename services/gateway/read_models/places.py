@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenuto.services.gateway.read_models.decision_rows import Hidden, Telling
 
 
-class Places(Telling):
+class OwnershipQueries(Telling):
     async def exists(self, experiment_id: int) -> bool:
         return bool(await self._rows("SELECT 1 FROM experiments WHERE experiment_id = $1", experiment_id))
 

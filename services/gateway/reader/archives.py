@@ -51,7 +51,7 @@ class _Member(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-class _Counted:
+class _CountedReader:
     """Counts the unpacked bytes: headers, padding and all."""
 
     def __init__(self, source: IO[bytes], bytes_max: int) -> None:
@@ -73,7 +73,7 @@ def judge(path: Path) -> frozenset[str]:
     bytes_max = max(UNPACKED_BYTES_FREE, EXPANSION_MAX * path.stat().st_size)
     try:
         with gzip.open(path) as unpacked:
-            counted: Any = _Counted(unpacked, bytes_max)  # type: ignore[arg-type]
+            counted: Any = _CountedReader(unpacked, bytes_max)  # type: ignore[arg-type]
             with tarfile.open(fileobj=counted, mode="r|", tarinfo=_Member) as archive:
                 names, links, hard = _contents(archive, bytes_max)
             while counted.read(1 << 20):

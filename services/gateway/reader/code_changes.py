@@ -35,7 +35,7 @@ _LINK = b"link to "
 
 
 @dataclass(frozen=True)
-class _File:
+class _ChangedFile:
     digest: bytes
     content: bytes | None
     """Content of the file; None: too large to keep."""
@@ -59,7 +59,7 @@ def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
     return changes
 
 
-def _compared(left: Mapping[str, _File], right: Mapping[str, _File]) -> set[str]:
+def _compared(left: Mapping[str, _ChangedFile], right: Mapping[str, _ChangedFile]) -> set[str]:
     """Paths that are compared. A run that was made without a cluster has only the code on record that it imported; other files in
     the other one's directory are no difference."""
     imported = [side for side in (left, right) if IMPORT_SCRIPT in side]
@@ -68,7 +68,7 @@ def _compared(left: Mapping[str, _File], right: Mapping[str, _File]) -> set[str]
     return {path for path in paths if not imported or (path not in added and not path.startswith(f"{IMPORT_RECORD}/"))}
 
 
-def _changed(path: str, before: _File, after: _File) -> CodeChange:
+def _changed(path: str, before: _ChangedFile, after: _ChangedFile) -> CodeChange:
     kind, detail = "changed", ""
     if before.content is not None and after.content is not None:
         if path.endswith(".py") and _same_program(before.content, after.content):
@@ -94,15 +94,15 @@ def _changed_configuration(change: CodeChange, before: bytes, after: bytes) -> C
     return replace(change, settings=tuple(changed)) if changed else replace(change, kind="comments")
 
 
-def _name(file: _File | None) -> str | None:
+def _name(file: _ChangedFile | None) -> str | None:
     """Name of a file's content, for people: `sha256sum` shows the same beginning."""
     if file is None:
         return None
     return file.digest.decode(errors="replace") if file.digest.startswith(_LINK) else file.digest.hex()[:NAME_CHARACTERS]
 
 
-def _contents(archive: Path) -> dict[str, _File]:
-    found: dict[str, _File] = {}
+def _contents(archive: Path) -> dict[str, _ChangedFile]:
+    found: dict[str, _ChangedFile] = {}
     total_bytes = kept_bytes = 0
     with tarfile.open(archive, "r|gz") as tar:
         for member in tar:
@@ -110,16 +110,16 @@ def _contents(archive: Path) -> dict[str, _File]:
             if total_bytes > UNPACKED_BYTES_MAX:
                 break
             if member.issym() or member.islnk():
-                found[member.name] = _File(_LINK + member.linkname.encode(errors="replace"), None)
+                found[member.name] = _ChangedFile(_LINK + member.linkname.encode(errors="replace"), None)
             file = tar.extractfile(member) if member.isreg() else None
             if file is None:
                 continue
             if member.size <= FILE_BYTES_MAX and kept_bytes + member.size <= KEPT_BYTES_MAX:
                 content = file.read()
                 kept_bytes += len(content)
-                found[member.name] = _File(hashlib.sha256(content).digest(), content)
+                found[member.name] = _ChangedFile(hashlib.sha256(content).digest(), content)
             else:
-                found[member.name] = _File(_digest(file), None)
+                found[member.name] = _ChangedFile(_digest(file), None)
     return found
 
 

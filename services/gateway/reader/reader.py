@@ -76,7 +76,7 @@ class ReadingFailed(Exception):
     sentence."""
 
 
-class Draft(NamedTuple):
+class ConfigDraft(NamedTuple):
     """Configuration that may still be merged with others."""
 
     config: ExperimentConfig | None
@@ -99,7 +99,7 @@ class Merged(NamedTuple):
 CONFIGS = (CONFIG, LAYERED, PART)
 
 
-class Reader:
+class UserFileReader:
     """Reader of users' files and texts. Call `stop` at the end. Processes start on first use, and stay."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Reader:
         self._archives = Turns(of_one_user=1, at_once=ARCHIVES_AT_ONCE)
         self._waiting: Counter[str] = Counter()
 
-    async def config(self, text: bytes, user: str) -> Draft:
+    async def config(self, text: bytes, user: str) -> ConfigDraft:
         """Configuration read without layers under it. Raises ConfigError for a text that no layers could complete, and
         ReaderBusy."""
         kind, body = await self._config(CONFIG, text, user)
@@ -116,9 +116,9 @@ class Reader:
             told = json.loads(body)
             if "named" not in told:
                 raise ConfigError(_problems(told))
-            return Draft(None, problems=_problems(told), **told["named"])
+            return ConfigDraft(None, problems=_problems(told), **told["named"])
         named, _, config = body.partition(b"\n")
-        return Draft(ExperimentConfig.from_json(config), **json.loads(named))
+        return ConfigDraft(ExperimentConfig.from_json(config), **json.loads(named))
 
     async def layered(self, text: bytes, layers: Sequence[Layer], said: Sequence[str] | None, user: str) -> Merged:
         """Configuration merged with the layers under it; see `reading._layered`. Raises ConfigError and ReaderBusy."""

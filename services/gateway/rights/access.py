@@ -84,7 +84,7 @@ DEFAULT = "default"
 
 
 @dataclass(frozen=True)
-class Subject:
+class Principal:
     """User or service account of a request."""
 
     name: str
@@ -157,7 +157,7 @@ def role_permissions(access: Access, role: str) -> frozenset[str]:
     return known if known is not None else frozenset(access.roles.get(role, ()))
 
 
-def held(access: Access, subject: Subject, workspace: str = "") -> frozenset[str]:
+def held(access: Access, subject: Principal, workspace: str = "") -> frozenset[str]:
     """Permissions of the subject, whatever its token is limited to. `workspace`: in this one. Empty: in the whole cluster."""
     if subject.admin:
         return ALL
@@ -171,7 +171,7 @@ def held(access: Access, subject: Subject, workspace: str = "") -> frozenset[str
     return found
 
 
-def is_outside(subject: Subject, permission: str, workspace: str) -> bool:
+def is_outside(subject: Principal, permission: str, workspace: str) -> bool:
     """True if the token is limited to another workspace, or to any if the question is about the whole cluster."""
     return (
         bool(subject.workspace) and workspace != subject.workspace and (bool(workspace) or permission not in _BESIDE_WORKSPACES)
@@ -182,7 +182,7 @@ _BESIDE_WORKSPACES = frozenset({"cluster.view"})
 """Permissions in the whole cluster that a token of one workspace has, too: a submission reads the queue."""
 
 
-def allowed(access: Access, subject: Subject, permission: str, workspace: str = "") -> bool:
+def allowed(access: Access, subject: Principal, permission: str, workspace: str = "") -> bool:
     """True if the subject has the permission in the workspace, or in the whole cluster if none is named."""
     if subject.limited_to is not None and permission not in subject.limited_to:
         return False
@@ -217,7 +217,7 @@ class Sight(NamedTuple):
         return not self.hidden and not self.nothing
 
 
-def sight(access: Access, subject: Subject) -> Sight:
+def sight(access: Access, subject: Principal) -> Sight:
     hidden = {
         name
         for name in sorted(access.workspaces)
@@ -229,7 +229,7 @@ def sight(access: Access, subject: Subject) -> Sight:
     return Sight(frozenset(hidden), nothing)
 
 
-def is_cluster_admin(access: Access, subject: Subject) -> bool:
+def is_cluster_admin(access: Access, subject: Principal) -> bool:
     return held(access, subject) >= ALL
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class GatewayCommand:
     """Command of the gateway itself, or of another service."""
 
     id: UUID
@@ -15,7 +15,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserCommand(Command):
+class UserCommand(GatewayCommand):
     user: str
 
     @property

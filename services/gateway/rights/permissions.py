@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from tenuto.services.gateway.rights.access import Access, Subject, allowed, is_outside
+from tenuto.services.gateway.rights.access import Access, Principal, allowed, is_outside
 
 
 class Where(Enum):
@@ -24,36 +24,38 @@ class Where(Enum):
     USER = "in the whole cluster; more for another user than oneself"
 
 
-class Rule(NamedTuple):
+class PermissionRule(NamedTuple):
     permission: str
     where: Where = Where.CLUSTER
     others: str = ""
     """Permission that is needed, too, for things of other users. Empty: the owner does not matter."""
 
 
-OPEN = Rule("", Where.OPEN)
-ANY = Rule("")
+OPEN = PermissionRule("", Where.OPEN)
+ANY = PermissionRule("")
 """Any token, whatever it is limited to."""
-SEES = Rule("cluster.view")
-READS = Rule("experiment.view", Where.ANYWHERE)
-READS_ONE = Rule("experiment.view", Where.EXPERIMENT)
-CREATES_EXPERIMENT = Rule("experiment.create", Where.ANYWHERE)
-CHANGES_EXPERIMENT = Rule("experiment.change", Where.EXPERIMENT, "experiment.change_others")
-DERIVES = Rule("experiment.create", Where.SOURCE)
-CHANGES_WEBHOOK = Rule("webhook.change", Where.WEBHOOK, "webhook.change_others")
-CHANGES_AUTOMATION = Rule("automation.change", Where.AUTOMATION, "automation.change_others")
-OWN_TOKENS = Rule("token.change", Where.USER, "user.admin")
-READS_WORKSPACE = Rule("experiment.view", Where.WORKSPACE)
-CHANGES_PROJECTS = Rule("project.change", Where.WORKSPACE)
-CHANGES_WORKSPACE = Rule("workspace.admin", Where.WORKSPACE)
-CHANGES_TEMPLATES = Rule("template.change", Where.WORKSPACE)
-UPKEEP = Rule("upkeep.admin")
-POOLS = Rule("pool.admin")
-USERS = Rule("user.admin")
-ROLES = Rule("role.admin")
+SEES = PermissionRule("cluster.view")
+READS = PermissionRule("experiment.view", Where.ANYWHERE)
+READS_ONE = PermissionRule("experiment.view", Where.EXPERIMENT)
+CREATES_EXPERIMENT = PermissionRule("experiment.create", Where.ANYWHERE)
+CHANGES_EXPERIMENT = PermissionRule("experiment.change", Where.EXPERIMENT, "experiment.change_others")
+DERIVES = PermissionRule("experiment.create", Where.SOURCE)
+CHANGES_WEBHOOK = PermissionRule("webhook.change", Where.WEBHOOK, "webhook.change_others")
+CHANGES_AUTOMATION = PermissionRule("automation.change", Where.AUTOMATION, "automation.change_others")
+OWN_TOKENS = PermissionRule("token.change", Where.USER, "user.admin")
+READS_WORKSPACE = PermissionRule("experiment.view", Where.WORKSPACE)
+CHANGES_PROJECTS = PermissionRule("project.change", Where.WORKSPACE)
+CHANGES_WORKSPACE = PermissionRule("workspace.admin", Where.WORKSPACE)
+CHANGES_TEMPLATES = PermissionRule("template.change", Where.WORKSPACE)
+UPKEEP = PermissionRule("upkeep.admin")
+POOLS = PermissionRule("pool.admin")
+USERS = PermissionRule("user.admin")
+ROLES = PermissionRule("role.admin")
 
 
-def refusal(access: Access, subject: Subject, rule: Rule, *, workspace: str = "", owner: str = "", what: str = "") -> str:
+def refusal(
+    access: Access, subject: Principal, rule: PermissionRule, *, workspace: str = "", owner: str = "", what: str = ""
+) -> str:
     """Reason why the subject may not do this, in one sentence; empty if it may. `workspace` and `owner` belong to the requested
     thing (`what`)."""
     needed = rule.permission
@@ -86,7 +88,7 @@ _PARAMETER = re.compile(r"\{[a-z_]+(?::path)?\}")
 """`{name}` is one part of a path, `{name:path}` the rest of it."""
 
 
-def _compiled(table: Mapping[str, Rule]) -> list[tuple[str, str, re.Pattern[str]]]:
+def _compiled(table: Mapping[str, PermissionRule]) -> list[tuple[str, str, re.Pattern[str]]]:
     """(method, route, pattern of its paths) of each route; those with fewer parameters first, as `checkpoints/gc` is no
     checkpoint."""
     found = []
@@ -103,9 +105,9 @@ def _compiled(table: Mapping[str, Rule]) -> list[tuple[str, str, re.Pattern[str]
 class Permissions:
     """The table by which every request is judged: the rows of all subjects, joined. A route without a row is refused to all."""
 
-    def __init__(self, *tables: Mapping[str, Rule]) -> None:
+    def __init__(self, *tables: Mapping[str, PermissionRule]) -> None:
         """Table of the rows. Raises ValueError for a route that occurs twice."""
-        self.rules: dict[str, Rule] = {}
+        self.rules: dict[str, PermissionRule] = {}
         for table in tables:
             if twice := self.rules.keys() & table.keys():
                 raise ValueError(f"{sorted(twice)[0]} is judged by two rows")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from immutables import Map
 
 from tenuto.schemas.events.access import HolderKind
-from tenuto.services.gateway.rights.access import Access, Subject, is_cluster_admin, sight
+from tenuto.services.gateway.rights.access import Access, Principal, is_cluster_admin, sight
 
 ADMIN = "admin"
 """User of the cluster's own token."""
@@ -114,14 +114,14 @@ class PeopleState:
         """True if the user may manage the tokens of `name`: the user's own, and those of the user's service accounts."""
         return user == name or (name in self.users and bool(user) and self.users[name].owner == user)
 
-    def subject(self, name: str, token: Token | None = None) -> Subject:
-        """Subject of the user of that name. `token`: that of the request, which may be limited."""
+    def subject(self, name: str, token: Token | None = None) -> Principal:
+        """Principal for the user of that name. `token`: that of the request, which may be limited."""
         user = self.users.get(name)
         limited_to = None if token is None or token.permissions is None else frozenset(token.permissions)
         kind: HolderKind = "service" if user is not None and user.service else "user"
         groups = () if user is None else user.groups
         admin = name == ADMIN or (user is not None and user.admin)
-        return Subject(name, kind, groups, admin, limited_to, "" if token is None else token.workspace)
+        return Principal(name, kind, groups, admin, limited_to, "" if token is None else token.workspace)
 
     def hidden_of(self, user: str) -> frozenset[str]:
         """Workspaces that the user does not see."""

@@ -7,8 +7,8 @@ from typing import Protocol
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.sentences.amounts import stored
-from tenuto.services.gateway.rights.access import DEFAULT, PROJECTS_MAX, WORKSPACES_MAX, Project, Subject, workspace_of
-from tenuto.services.gateway.rights.permissions import CREATES_EXPERIMENT, Rule, refusal
+from tenuto.services.gateway.rights.access import DEFAULT, PROJECTS_MAX, WORKSPACES_MAX, Principal, Project, workspace_of
+from tenuto.services.gateway.rights.permissions import CREATES_EXPERIMENT, PermissionRule, refusal
 from tenuto.services.gateway.rights.state import PeopleState
 
 
@@ -22,7 +22,7 @@ class WorkspaceCommand(Protocol):
     def workspace(self) -> str | None: ...
 
 
-def check_place(state: PeopleState, subject: Subject, workspace: str, project: str) -> None:
+def check_place(state: PeopleState, subject: Principal, workspace: str, project: str) -> None:
     """Checks that the subject may submit an experiment there. Raises Refused."""
     if why := refusal(state.access, subject, CREATES_EXPERIMENT, workspace=workspace):
         raise Refused(why, "forbidden")
@@ -136,7 +136,7 @@ def no_project(workspace: str, name: str) -> Refused:
     return Refused(f"There is no project {name} in workspace {workspace}; {hint}.", "not_found")
 
 
-def check_workspace(state: PeopleState, command: WorkspaceCommand, rule: Rule) -> None:
+def check_workspace(state: PeopleState, command: WorkspaceCommand, rule: PermissionRule) -> None:
     """Raises Refused."""
     assert command.workspace is not None
     if not is_known(state, command.workspace):

@@ -9,13 +9,13 @@ from fastapi import Depends
 
 from tenuto.services.gateway.http.context import Door as BaseDoor
 from tenuto.services.gateway.http.context import door_of
-from tenuto.services.gateway.reader.reader import Reader
+from tenuto.services.gateway.reader.reader import UserFileReader
 from tenuto.services.gateway.templates.state import TemplatesState
 
 
 @dataclass(kw_only=True)
 class TemplatesDoor(BaseDoor):
-    reader: Reader
+    reader: UserFileReader
 
     @property
     def state(self) -> TemplatesState:

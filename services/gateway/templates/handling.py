@@ -12,7 +12,7 @@ from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.layers import TEMPLATE, Layer, Value
 from tenuto.schemas.record import ConfigLayer
 from tenuto.services.gateway.http.context import asking
-from tenuto.services.gateway.reader.reader import Draft
+from tenuto.services.gateway.reader.reader import ConfigDraft
 from tenuto.services.gateway.rights.access import DEFAULT
 from tenuto.services.gateway.rights.permissions import CREATES_EXPERIMENT, refusal
 from tenuto.services.gateway.rights.workspaces import check_place
@@ -52,7 +52,7 @@ async def resolve(door: TemplatesDoor, text: bytes, said: Sequence[str] | None =
     return Resolution(merged.config, recorded, sent_hash, merged.values, tuple(draft.notes))
 
 
-def _under(door: TemplatesDoor, draft: Draft) -> list[Layer]:
+def _under(door: TemplatesDoor, draft: ConfigDraft) -> list[Layer]:
     """Layers under the configuration sent. Raises ConfigError for a missing template, and Refused if the user may not submit:
     settings of a private workspace are not shown."""
     state, found = door.state, list[Layer]()

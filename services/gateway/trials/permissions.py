@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, READS, READS_ONE, SEES, UPKEEP, Rule
+from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, READS, READS_ONE, SEES, UPKEEP, PermissionRule
 
-ROUTES: Mapping[str, Rule] = {
+ROUTES: Mapping[str, PermissionRule] = {
     "GET /api/v1/allocations": READS,
     "GET /api/v1/experiments/{experiment_id}/metrics/curves": READS_ONE,
     "GET /api/v1/experiments/{experiment_id}/metrics/table": READS_ONE,

@@ -17,7 +17,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Provisioner, ProvisionerError
 from tenuto.services.launcher.commands import TickNodes
-from tenuto.services.launcher.effects.nodes import POLL_SECONDS, Keeper
+from tenuto.services.launcher.effects.nodes import POLL_SECONDS, NodeKeeper
 from tenuto.services.launcher.policies.provisioning.nodes import ProvidedPool, provided
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import ProvisionedPool
@@ -36,7 +36,7 @@ class Keepers:
     ) -> None:
         """`open_provisioner`: opens the provisioner of a pool."""
         self._loop, self._log, self._bus, self._clock, self.open_provisioner = loop, log, bus, clock, open_provisioner
-        self._keepers: dict[tuple[str, int], Keeper] = {}
+        self._keepers: dict[tuple[str, int], NodeKeeper] = {}
         """Keepers by pool and generation."""
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._known: dict[str, ProvisionedPool] = {}
@@ -61,7 +61,7 @@ class Keepers:
             for task in list(self._tasks.values()):
                 await stop_task(task)
 
-    def of(self, pool: str) -> list[Keeper]:
+    def of(self, pool: str) -> list[NodeKeeper]:
         """Keepers of a pool, the newest settings first."""
         return [self._keepers[key] for key in sorted(self._keepers, reverse=True) if key[0] == pool]
 
@@ -104,5 +104,5 @@ class Keepers:
             self._seldom.setdefault(item.pool, Seldom(logger)).warn(f"pool {item.pool} gets no nodes: {error}")
             return
         self._unopened.pop(key, None)
-        self._keepers[key] = Keeper(self._loop, self._log, self._bus, self._clock, item, provisioner)
+        self._keepers[key] = NodeKeeper(self._loop, self._log, self._bus, self._clock, item, provisioner)
         self._tasks[key] = asyncio.create_task(self._keepers[key].run(), name=f"nodes-{item.pool}-{item.generation}")

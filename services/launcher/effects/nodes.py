@@ -66,7 +66,7 @@ def token_seconds(provisioner: Provisioner, join_seconds: float) -> float:
     return NODE_TOKEN_SECONDS_MAX if provisioner.waits_long else min(NODE_TOKEN_SECONDS_MAX, 2 * join_seconds)
 
 
-class Keeper:
+class NodeKeeper:
     """Keeper of the nodes of one pool by one generation of its settings."""
 
     def __init__(

@@ -19,12 +19,12 @@ from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.nodes import (
     FORMER_MAX,
-    Backoff,
     Demand,
     Node,
+    NodeTypeBackoff,
     Offered,
-    Place,
     ProvisionedPool,
+    ProvisioningGeneration,
     pool_and_number,
 )
 
@@ -53,7 +53,7 @@ def provisioned(state: State, data: PoolProvisioned) -> State:
         return put_pool(state, ProvisionedPool(data.pool, 1, settings, numbers=before, numbers_before=before))
     old = pool.provisioning
     if (old.provisioner, old.settings) != (settings.provisioner, settings.settings):
-        former = (Place(pool.generation, old), *pool.former) if old.starts_nodes else pool.former
+        former = (ProvisioningGeneration(pool.generation, old), *pool.former) if old.starts_nodes else pool.former
         pool = replace(pool, generation=pool.generation + 1, former=_remembered(pool, former))
     return put_pool(state, replace(pool, provisioning=settings, backoffs=Map(), offered=Map()))
 
@@ -68,7 +68,7 @@ def _agents(state: State) -> list[str]:
     return sorted({*state.agents, *state.members})
 
 
-def _remembered(pool: ProvisionedPool, former: tuple[Place, ...]) -> tuple[Place, ...]:
+def _remembered(pool: ProvisionedPool, former: tuple[ProvisioningGeneration, ...]) -> tuple[ProvisioningGeneration, ...]:
     used = {node.generation for node in pool.nodes.values()}
     return tuple(place for at, place in enumerate(former) if at < FORMER_MAX or place.generation in used)
 
@@ -156,7 +156,7 @@ def _backed_off(state: State, node: Node, until_us: int | None) -> State:
     before = pool.backoffs.get(node.node_type.name)
     if until_us is None or (before is not None and before.until_us >= until_us):
         return state
-    backoff = Backoff((before.failures if before else 0) + 1, until_us)
+    backoff = NodeTypeBackoff((before.failures if before else 0) + 1, until_us)
     return put_pool(state, replace(pool, backoffs=pool.backoffs.set(node.node_type.name, backoff)))
 
 

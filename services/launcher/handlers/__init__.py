@@ -28,7 +28,7 @@ from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.schemas.text import storable_json, visible
 from tenuto.services.launcher.adapters.backlog import Backlogs
-from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordRunReport
 from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.launcher.handlers.agent_rate_limits import Paces
@@ -95,7 +95,8 @@ class Listener:
         await self._caught_up.wait()
         read = read_all(reports, lambda report: _parsed(report, self._tokens))
         commands = [
-            RecordReport(report.id, self._clock.now_us(), said, report.trace) for report, said in zip(reports, read, strict=True)
+            RecordRunReport(report.id, self._clock.now_us(), said, report.trace)
+            for report, said in zip(reports, read, strict=True)
         ]
         for report in reports:
             # Set before the commit, so that a heartbeat that is judged meanwhile counts as older than the report.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tenuto.kernel.decision import step
-from tenuto.kernel.folding import Draft
+from tenuto.kernel.folding import DraftEnvelope
 from tenuto.kernel.replay import fold
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import IMAGES, AgentJoined, AgentLost, Slot
-from tenuto.schemas.events.node import Node as NodeEvent
+from tenuto.schemas.events.node import NodeEvent as NodeEvent
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.provisioning import Provisioning
@@ -20,14 +20,14 @@ from tenuto.services.launcher.commands import ExpireLease, LookAtNodes, RecordHe
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.evolve import FOLDS
 from tenuto.services.launcher.policies.provisioning.nodes import wanted_orders
-from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
+from tenuto.services.launcher.simulation.provider import SimulatedMachine, SimulatedProvider
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
 LEASE_US = 30_000_000
 
 
-class Host(Protocol):
+class SimulationHost(Protocol):
     """Runs the work, and knows the time."""
 
     @property
@@ -44,7 +44,14 @@ class Host(Protocol):
 
 class Fleet:
     def __init__(
-        self, host: Host, pool: str, provider: SimulatedProvider, poll_us: int, *, latency_us: int = 0, keep_log: bool = False
+        self,
+        host: SimulationHost,
+        pool: str,
+        provider: SimulatedProvider,
+        poll_us: int,
+        *,
+        latency_us: int = 0,
+        keep_log: bool = False,
     ) -> None:
         """`latency_us`: longest time until the provider's answer is acted upon. `keep_log`: every event as it would be recorded,
         so that the launcher can be killed."""
@@ -100,7 +107,7 @@ class Fleet:
         if self.log is None:
             decided = list(self.core.decide(self.state, cause))
             for data in decided:
-                self.state = FOLDS.apply(self.state, data, Draft(self.host.now_us))
+                self.state = FOLDS.apply(self.state, data, DraftEnvelope(self.host.now_us))
         else:
             self.state, events = step(self.core, self.state, cause, seen_position=self._read, time_us=self.host.now_us)
             for event in events:
@@ -176,30 +183,30 @@ class Fleet:
                 self.host.at(machine.lost_us, lambda machine=machine: self._taken(machine))  # type: ignore[misc]
         self._expected = len(self.provider.machines)
 
-    def _up(self, machine: Machine) -> None:
+    def _up(self, machine: SimulatedMachine) -> None:
         if machine.ended_us is not None or machine.broken or machine.node_id in self.state.agents:
             return
         self.command(RecordHeartbeat, self._beat(machine), True)
         machine.joined = machine.node_id in self.state.agents
 
-    def _gone(self, machine: Machine) -> None:
+    def _gone(self, machine: SimulatedMachine) -> None:
         self.command(RecordHeartbeat, self._beat(machine, gone=True), True)
         if machine.node_id in self.state.agents:  # The launcher takes no word of it any more, so its lease ends.
             self._expire(machine)
 
-    def _taken(self, machine: Machine) -> None:
+    def _taken(self, machine: SimulatedMachine) -> None:
         if machine.ended_us is None:
             self.provider.end(machine, self.host.now_us)
             if machine.joined:
                 self._expire(machine)
 
-    def _expire(self, machine: Machine) -> None:
+    def _expire(self, machine: SimulatedMachine) -> None:
         def expire() -> None:
             self.command(ExpireLease, machine.node_id, "no heartbeat for 30 s")
 
         self.host.at(self.host.now_us + LEASE_US, expire)
 
-    def _beat(self, machine: Machine, *, gone: bool = False) -> Heartbeat:
+    def _beat(self, machine: SimulatedMachine, *, gone: bool = False) -> Heartbeat:
         node_type = machine.node_type
         device = node_type.device or "cpu"
         slots = tuple(Slot(slot_id=at, kind="cpu" if device == "cpu" else "cuda", device=device) for at in range(node_type.slots))

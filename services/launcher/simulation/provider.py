@@ -32,7 +32,7 @@ class Faults:
 
 
 @dataclass
-class Machine:
+class SimulatedMachine:
     provider_id: str
     node_id: str
     node_type: NodeType
@@ -52,8 +52,8 @@ class SimulatedProvider:
     def __init__(self, boot_us: int, faults: Faults | None = None, seed: int = 0) -> None:
         self.boot_us, self.faults, self.draw = boot_us, faults or Faults(), random.Random(seed)
         self.seed = seed
-        self.machines: list[Machine] = []
-        self._alive: list[Machine] = []
+        self.machines: list[SimulatedMachine] = []
+        self._alive: list[SimulatedMachine] = []
         """Machines that have not ended, or ended a moment ago."""
         self.failed_us: list[int] = []
         """Times of calls that failed."""
@@ -94,7 +94,7 @@ class SimulatedProvider:
                 after_us = self.faults.lost_after_us
                 lost_us = now_us + late_us + round(self.draw.expovariate(1 / after_us)) if after_us else None
                 broken = bool(self.faults.broken) and self.draw.random() < self.faults.broken
-                machine = Machine(
+                machine = SimulatedMachine(
                     f"i-{len(self.machines) + 1}", node_id, node_type, now_us + late_us, now_us + late_us + self.boot_us, lost_us,
                     broken,
                 )  # fmt: skip
@@ -112,7 +112,7 @@ class SimulatedProvider:
             if item.paid_from_us <= now_us
         )
 
-    def stop(self, provider_id: str, now_us: int) -> Machine | None:
+    def stop(self, provider_id: str, now_us: int) -> SimulatedMachine | None:
         """None: the call failed."""
         if self._fails(now_us):
             return None
@@ -120,7 +120,7 @@ class SimulatedProvider:
         self.end(machine, now_us)
         return machine
 
-    def end(self, machine: Machine, now_us: int) -> None:
+    def end(self, machine: SimulatedMachine, now_us: int) -> None:
         if machine.ended_us is None:
             machine.ended_us = now_us
             name = machine.node_type.name
@@ -133,5 +133,5 @@ class SimulatedProvider:
             paid[machine.node_type.name] = paid.get(machine.node_type.name, 0) + now_us - machine.paid_from_us
         return paid
 
-    def live(self, now_us: int) -> list[Machine]:
+    def live(self, now_us: int) -> list[SimulatedMachine]:
         return [machine for machine in self._alive if machine.live(now_us)]

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 
 from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.provisioning import NodeType
-from tenuto.services.launcher.simulation.fleet import Host
-from tenuto.services.launcher.simulation.provider import Machine, SimulatedProvider
+from tenuto.services.launcher.simulation.fleet import SimulationHost
+from tenuto.services.launcher.simulation.provider import SimulatedMachine, SimulatedProvider
 
 
 class Threshold:
     """One more node of the first type at each look while anything waits; a node without work for idle_us ends."""
 
     def __init__(
-        self, host: Host, pool: str, provider: SimulatedProvider, poll_us: int, node_type: NodeType, nodes_max: int, idle_us: int,
-        waiting: Callable[[], bool], busy: Callable[[str], bool],
+        self, host: SimulationHost, pool: str, provider: SimulatedProvider, poll_us: int, node_type: NodeType, nodes_max: int,
+        idle_us: int, waiting: Callable[[], bool], busy: Callable[[str], bool],
     ) -> None:  # fmt: skip
         """`waiting`: true if anything waits. `busy`: true if anything runs on the agent."""
         self._host, self._pool, self._provider, self._poll_us = host, pool, provider, poll_us
@@ -41,7 +41,7 @@ class Threshold:
             self._host.at(machine.ready_us, lambda: self._up(machine))
         self._host.at(now_us + self._poll_us, self.round)
 
-    def _up(self, machine: Machine) -> None:
+    def _up(self, machine: SimulatedMachine) -> None:
         machine.joined = True
         slots = tuple(Slot(slot_id=at, kind="cpu", device="cpu") for at in range(self._node_type.slots))
         self._used_us[machine.node_id] = self._host.now_us

@@ -80,7 +80,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Backoff:
+class NodeTypeBackoff:
     """Nodes of one type are not asked for until some time, because the last ones could not be had."""
 
     failures: int
@@ -99,7 +99,7 @@ class Offered:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProvisioningGeneration:
     """Settings of a provisioner, with the number that nodes started by them carry."""
 
     generation: int
@@ -112,7 +112,7 @@ class ProvisionedPool:
     generation: int
     provisioning: Provisioning
     """The newest. static: nothing is requested any more."""
-    former: tuple[Place, ...] = ()
+    former: tuple[ProvisioningGeneration, ...] = ()
     """Earlier provisioners or settings of them, newest first: nodes of theirs may exist."""
     numbers: int = 0
     """Number of the last node; none is given twice."""
@@ -124,7 +124,7 @@ class ProvisionedPool:
     demands: tuple[Demand, ...] = ()
     """Demands as the scheduler last reported them, in the queue's order."""
     demands_at_us: int = 0
-    backoffs: Map[str, Backoff] = field(default_factory=Map)
+    backoffs: Map[str, NodeTypeBackoff] = field(default_factory=Map)
     """Backoffs by node type."""
     offered: Map[str, Offered] = field(default_factory=Map)
     """Offers by node type, of types of which a node ever joined under these settings."""
@@ -133,9 +133,9 @@ class ProvisionedPool:
         """All nodes on record, by number."""
         return sorted(self.nodes.values(), key=_number)
 
-    def place(self, generation: int) -> Place | None:
+    def place(self, generation: int) -> ProvisioningGeneration | None:
         if generation == self.generation:
-            return Place(generation, self.provisioning)
+            return ProvisioningGeneration(generation, self.provisioning)
         return next((place for place in self.former if place.generation == generation), None)
 
 

@@ -13,7 +13,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.past_states import NotYet, Past
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.queue import PastAnswer, PastQuestion, QueueAnswer
-from tenuto.services.scheduler.adapters.question_process import Child, ChildEnded, serve
+from tenuto.services.scheduler.adapters.question_process import ChildEnded, QuestionProcess, serve
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.explain import agents_answer, queue_answer
 from tenuto.services.scheduler.state import State
@@ -40,7 +40,7 @@ class PastQueues:
     """Asks the process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._child = Child(MODULE, settings)
+        self._child = QuestionProcess(MODULE, settings)
 
     async def answer(self, question: bytes) -> bytes:
         try:

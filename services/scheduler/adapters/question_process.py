@@ -37,7 +37,7 @@ class ChildLate(ChildEnded):
     """The process did not answer in time, and was killed."""
 
 
-class Child:
+class QuestionProcess:
     """One process of a module. Started by the first question, and again when it has ended."""
 
     def __init__(self, module: str, settings: Settings) -> None:

@@ -15,10 +15,10 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.schemas.events.agent import Agent
-from tenuto.schemas.events.request import ClusterRequest, Request
+from tenuto.schemas.events.agent import AgentEvent
+from tenuto.schemas.events.request import ClusterRequest, RequestEvent
 from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
-from tenuto.services.scheduler.adapters.question_process import Child, ChildEnded, ChildLate, serve
+from tenuto.services.scheduler.adapters.question_process import ChildEnded, ChildLate, QuestionProcess, serve
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.simulation.what_if import NotPossible, what_if
 
@@ -34,7 +34,9 @@ FACTS_MAX = 100_000
 RUN_POSITIONS_MAX = 300_000
 """Last positions of the log whose trials and allocations are read: those of thousands of trials."""
 TOO_LONG = "The simulation took longer than {:.0f} s: ask for fewer trials."
-FACTS = sorted(name for name in SchedulerCore.consumes if issubclass(EVENT_MODELS[name], (Request, ClusterRequest, Agent)))
+FACTS = sorted(
+    name for name in SchedulerCore.consumes if issubclass(EVENT_MODELS[name], (RequestEvent, ClusterRequest, AgentEvent))
+)
 RUNS = (
     "TrialRequested", "TrialStopped", "AllocationGranted", "AllocationPreempted", "AllocationResized", "AllocationReleased",
     "WorkersStarted", "WorkersExited",
@@ -56,7 +58,7 @@ class WhatIfs:
         self._settings = settings
 
     async def answer(self, question: bytes) -> bytes:
-        child = Child(MODULE, self._settings)
+        child = QuestionProcess(MODULE, self._settings)
         try:
             return await child.ask(question, ANSWER_SECONDS_MAX)
         except ChildLate:

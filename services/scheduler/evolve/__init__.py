@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tenuto.kernel.folding import Draft, Envelope, Folds, WithEnvelope
+from tenuto.kernel.folding import DraftEnvelope, Envelope, Folds, WithEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased
@@ -244,4 +244,4 @@ evolve = FOLDS.evolve
 
 def apply(state: State, data: EventData, now_us: int) -> State:
     """Same as `evolve`, but for an event that is only being decided."""
-    return FOLDS.apply(state, data, Draft(now_us))
+    return FOLDS.apply(state, data, DraftEnvelope(now_us))

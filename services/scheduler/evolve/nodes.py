@@ -8,7 +8,7 @@ from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased
 from tenuto.schemas.events.pool import CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.services.scheduler.state import State, indexes
-from tenuto.services.scheduler.state.settings import ProvisionedPool
+from tenuto.services.scheduler.state.settings import ProvisionedSlots
 from tenuto.services.scheduler.state.usable import closed_slots
 
 
@@ -18,7 +18,7 @@ def pool_provisioned(state: State, data: PoolProvisioned) -> State:
     before = state.provisioned.get(data.pool)
     slots_most = data.nodes_max * max(node_type.slots for node_type in data.node_types)
     wanted = before.wanted if before is not None else ()
-    pool = ProvisionedPool(slots_most, wanted, by_workspace=bool(data.workspace_cost_per_hour_max))
+    pool = ProvisionedSlots(slots_most, wanted, by_workspace=bool(data.workspace_cost_per_hour_max))
     return replace(state, provisioned=state.provisioned.set(data.pool, pool))
 
 

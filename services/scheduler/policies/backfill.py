@@ -8,12 +8,12 @@ preempted when the held gang needs its slots.
 from __future__ import annotations
 
 from tenuto.schemas.sentences.waiting import Behind
-from tenuto.services.scheduler.policies.decisions import Demand, demand_of
+from tenuto.services.scheduler.policies.decisions import TrialDemand, demand_of
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reservations import Reservations
-from tenuto.services.scheduler.policies.room_reservations import Held, Start
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.room_reservations import HeldGang, PromisedStart
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.starting import Starting
 from tenuto.services.scheduler.state import Experiment
 
@@ -22,7 +22,7 @@ BACKFILL_LOOKED_AT_MAX = 500
 
 
 class Backfill:
-    def __init__(self, rules: Rules, quotas: Quotas, reservations: Reservations, starting: Starting) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reservations: Reservations, starting: Starting) -> None:
         self._quotas, self._reservations, self._starting = quotas, reservations, starting
         self._decisions, self._supply = rules.decisions, rules.supply
 
@@ -42,16 +42,16 @@ class Backfill:
                 return
             used += size
 
-    def _start(self, demand: Demand) -> int:
+    def _start(self, demand: TrialDemand) -> int:
         """Number of slots that it starts on; 0: it does not start."""
         experiment, wanted, supply = demand.experiment, demand.wanted, self._supply
         free = supply.available()
         if wanted > free and not self._reservations.in_rooms.may_lend():
             return 0
         end_us = None if experiment.expected_us is None else self._decisions.now_us + experiment.expected_us
-        first: Start | None = None
+        first: PromisedStart | None = None
         """The earliest start that it must not delay by running longer than it says."""
-        beside: list[Held] = []
+        beside: list[HeldGang] = []
         """Held gangs beside which it runs."""
         for item in self._reservations.binding(experiment):
             if item.start is None or item.start.delayed_by(end_us, wanted):

@@ -21,7 +21,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import CapacityDemand, CapacityWanted
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, PoolPolicy, Share, State, policy_of
-from tenuto.services.scheduler.state.settings import ProvisionedPool
+from tenuto.services.scheduler.state.settings import ProvisionedSlots
 from tenuto.services.scheduler.state.usable import usable_slots
 
 DEMANDS_MAX = 100
@@ -48,7 +48,7 @@ class _LookedAt(NamedTuple):
     pool: Pool
     homes: tuple[Pool | None, ...]
     """Home pools of the experiments that may fall back to it."""
-    provisioned: ProvisionedPool | None
+    provisioned: ProvisionedSlots | None
     policy: PoolPolicy | None
     """Demands come in the order of the queue, which is another one under `fifo`."""
     shares: Map[str, Share]
@@ -159,7 +159,7 @@ class _Gang(NamedTuple):
     missing: int
 
 
-def _demands(state: State, pool: Pool, provisioned: ProvisionedPool) -> tuple[CapacityDemand, ...]:
+def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[CapacityDemand, ...]:
     first: dict[tuple[object, ...], _Gang] = {}
     alike: dict[tuple[object, ...], tuple[object, ...]] = {}
     """First kind of gangs that are alike but for their image: beyond DEMANDS_MAX the others count as of that one."""

@@ -23,7 +23,7 @@ from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 
-class Demand(NamedTuple):
+class TrialDemand(NamedTuple):
     """One trial that waits for slots."""
 
     experiment: Experiment
@@ -40,8 +40,8 @@ class Demand(NamedTuple):
         return trial_id(self.experiment.experiment_id, self.number)
 
 
-def demand_of(experiment: Experiment, number: int, used: int) -> Demand:
-    return Demand(for_trial(experiment, number), number, used, experiment.slots_per_trial)
+def demand_of(experiment: Experiment, number: int, used: int) -> TrialDemand:
+    return TrialDemand(for_trial(experiment, number), number, used, experiment.slots_per_trial)
 
 
 class Decisions:
@@ -100,7 +100,7 @@ class Decisions:
 
     def grant(
         self,
-        demand: Demand,
+        demand: TrialDemand,
         slots: tuple[AgentSlots, ...],
         reason: Reason,
         *,
@@ -129,7 +129,14 @@ class Decisions:
             self.fairness.granted(experiment, 0 if lender else size)
 
     def preempt(
-        self, demand: Demand, chosen: Sequence[Candidate], why: Sequence[dict[str, Any]], *, free: int, leaving: int, missing: int
+        self,
+        demand: TrialDemand,
+        chosen: Sequence[Candidate],
+        why: Sequence[dict[str, Any]],
+        *,
+        free: int,
+        leaving: int,
+        missing: int,
     ) -> None:
         """Preempts the chosen gangs for the demand, with the numbers of slots that are free, being freed and missing. `why`: what
         the policy compared, by gang."""

@@ -16,16 +16,16 @@ from typing import Any
 
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.sentences.waiting import Share, Waiting
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand, demand_of
+from tenuto.schemas.sentences.waiting import ShareUsed, Waiting
+from tenuto.services.scheduler.policies.decisions import Decisions, TrialDemand, demand_of
 from tenuto.services.scheduler.policies.feasibility import first_coming
 from tenuto.services.scheduler.policies.growing import Growing
 from tenuto.services.scheduler.policies.lending import may_borrow
-from tenuto.services.scheduler.policies.passes import Parts
+from tenuto.services.scheduler.policies.passes import PassParts
 from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
 from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
 from tenuto.services.scheduler.policies.shrinking import droppable
 from tenuto.services.scheduler.policies.supply import Supply
@@ -39,7 +39,7 @@ from tenuto.services.scheduler.state.slotsets import count
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
     if notes is None and not _anything_to_do(state, pool):
         return []
-    return FairShareQueue(Parts(state, pool, now_us, notes, "fair_share", FairShareRules)).plan()
+    return FairShareQueue(PassParts(state, pool, now_us, notes, "fair_share", FairShareRules)).plan()
 
 
 def _anything_to_do(state: State, pool: Pool) -> bool:
@@ -50,7 +50,7 @@ def _anything_to_do(state: State, pool: Pool) -> bool:
     return bool(pool.free or pool.victims or pool.elastic or may_borrow(state, pool))
 
 
-class FairShareRules(Rules):
+class FairShareRules(PolicyRules):
     _preemptible: PreemptionCandidates | None = None
 
     def __init__(self, decisions: Decisions, supply: Supply) -> None:
@@ -137,7 +137,7 @@ class FairShareRules(Rules):
             found.append(gain)
         return found
 
-    def why_preempted(self, demand: Demand, victim: Candidate) -> dict[str, Any]:
+    def why_preempted(self, demand: TrialDemand, victim: Candidate) -> dict[str, Any]:
         other = self.state.experiments[victim.allocation.experiment_id]
         return {
             **self._shares_of(demand.experiment, other),
@@ -185,7 +185,7 @@ class FairShareRules(Rules):
 class FairShareQueue:
     """Serves experiments below their share, lets running trials grow to their share, and lends what is left."""
 
-    def __init__(self, parts: Parts[FairShareRules]) -> None:
+    def __init__(self, parts: PassParts[FairShareRules]) -> None:
         self.parts, self.rules, self.decisions, self.supply = parts, parts.rules, parts.decisions, parts.supply
         self._state, self._pool = self.decisions.state, self.decisions.pool
 
@@ -296,7 +296,7 @@ class FairShareQueue:
         if chosen:
             # Growth has no waiting trial, so the record names the first of the running ones as the one that wants the slots.
             number = min(self._state.allocations[item].trial_number for item in experiment.allocations)
-            demand = Demand(experiment, number, experiment.slots_used, experiment.slots_per_trial)
+            demand = TrialDemand(experiment, number, experiment.slots_used, experiment.slots_per_trial)
             self.parts.reclaiming.preempt(demand, chosen, self.supply.available(), self.supply.leaving, missing)
         return freed
 
@@ -345,4 +345,4 @@ class FairShareQueue:
         has_turns = not experiment.allocations and self.rules.may_start(experiment)
         due = due_us(experiment, self.rules.divided) if has_turns else None
         has, target = self.rules.counted(key), self.rules.target(key)
-        self.decisions.note(experiment, Share(**gang(experiment), slots_used=has, slots_share=target, expected_us=due))
+        self.decisions.note(experiment, ShareUsed(**gang(experiment), slots_used=has, slots_share=target, expected_us=due))

@@ -10,9 +10,9 @@ from tenuto.schemas.sentences.waiting import Waiting
 from tenuto.services.scheduler.policies.backfill import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.decisions import demand_of
 from tenuto.services.scheduler.policies.lending import may_borrow
-from tenuto.services.scheduler.policies.passes import Parts, planned
+from tenuto.services.scheduler.policies.passes import PassParts, planned
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -21,10 +21,10 @@ from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
     if not pool.queue and not pool.elastic:
         return []
-    return planned(Parts(state, pool, now_us, notes, "fifo", FifoRules), serve_queue)
+    return planned(PassParts(state, pool, now_us, notes, "fifo", FifoRules), serve_queue)
 
 
-class FifoRules(Rules):
+class FifoRules(PolicyRules):
     late_at_any_priority = True
 
     def order(self, experiment: Experiment) -> OrderNumbers:
@@ -45,7 +45,7 @@ class FifoRules(Rules):
         return True
 
 
-def serve_queue(parts: Parts[FifoRules]) -> None:
+def serve_queue(parts: PassParts[FifoRules]) -> None:
     state, pool, notes = parts.decisions.state, parts.decisions.pool, parts.decisions.notes
     lent = may_borrow(state, pool)
     if notes is None and not lent and parts.supply.available() == 0:
@@ -66,7 +66,7 @@ def serve_queue(parts: Parts[FifoRules]) -> None:
             parts.reservations.reserve(experiment)
 
 
-def _serve_all(parts: Parts[FifoRules], experiment: Experiment) -> bool:
+def _serve_all(parts: PassParts[FifoRules], experiment: Experiment) -> bool:
     """True: one of its trials is held."""
     used = experiment.slots_used
     for number in experiment.waiting:

@@ -17,7 +17,7 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.sentences.released_slots import Grows
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.quotas import Quotas
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.state import Allocation, Experiment
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, merged
@@ -46,7 +46,7 @@ class Growing:
 
 
 class Growth:
-    def __init__(self, rules: Rules, quotas: Quotas, shrinking: Shrinking) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, shrinking: Shrinking) -> None:
         self._rules, self._quotas, self._shrinking = rules, quotas, shrinking
         self._decisions, self._supply = rules.decisions, rules.supply
         self._state, self._pool, self._now_us = rules.state, rules.pool, rules.now_us

@@ -29,7 +29,7 @@ REMEMBERED_MAX = 200_000
 
 
 @dataclass(slots=True)
-class _Group:
+class _OwnerGroup:
     """One owner's experiments."""
 
     members: Members
@@ -41,11 +41,11 @@ class _Group:
     """Priority -> (place, experiment) of those that wait, sorted."""
 
 
-class _Groups(dict[Owner, _Group]):
+class _Groups(dict[Owner, _OwnerGroup]):
     """Groups of one pool."""
 
 
-def _groups(pool: Pool) -> dict[Owner, _Group]:
+def _groups(pool: Pool) -> dict[Owner, _OwnerGroup]:
     old, found, total = pool.memo.get(_Groups) or _Groups(), _Groups(), 0
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
@@ -57,7 +57,7 @@ def _groups(pool: Pool) -> dict[Owner, _Group]:
     return found
 
 
-def _group(pool: Pool, members: Members) -> _Group:
+def _group(pool: Pool, members: Members) -> _OwnerGroup:
     slots, queues = 0, dict[int, list[tuple[float, int]]]()
     for key in sorted(members):
         experiment, held = members[key]
@@ -66,7 +66,7 @@ def _group(pool: Pool, members: Members) -> _Group:
             queues.setdefault(experiment.priority, []).append((experiment.place, key))
     for queue in queues.values():
         queue.sort()
-    return _Group(members, slots, sum([len(queue) for queue in queues.values()]), queues)
+    return _OwnerGroup(members, slots, sum([len(queue) for queue in queues.values()]), queues)
 
 
 class OwnerFairness:

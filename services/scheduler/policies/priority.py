@@ -24,9 +24,9 @@ from tenuto.services.scheduler.policies.decisions import demand_of
 from tenuto.services.scheduler.policies.growing import GUEST_RANK
 from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
-from tenuto.services.scheduler.policies.passes import Parts, planned
+from tenuto.services.scheduler.policies.passes import PassParts, planned
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED, Outcome
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -37,10 +37,10 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     """Grants and preemptions that should happen now, in order. Empty when there is nothing to do."""
     if not pool.queue and not pool.elastic:
         return []
-    return planned(Parts(state, pool, now_us, notes, "priority", PriorityRules), lambda parts: PriorityQueue(parts).serve())
+    return planned(PassParts(state, pool, now_us, notes, "priority", PriorityRules), lambda parts: PriorityQueue(parts).serve())
 
 
-class PriorityRules(Rules):
+class PriorityRules(PolicyRules):
     def order(self, experiment: Experiment) -> OrderNumbers:
         return {"priority": experiment.priority}
 
@@ -151,7 +151,7 @@ class PriorityRules(Rules):
 class PriorityQueue:
     """Serves those that wait, priority by priority."""
 
-    def __init__(self, parts: Parts[PriorityRules]) -> None:
+    def __init__(self, parts: PassParts[PriorityRules]) -> None:
         self.parts, self.rules, self.decisions = parts, parts.rules, parts.decisions
         self._keeping = parts.quota_keeping
         self._state, self._pool = self.decisions.state, self.decisions.pool

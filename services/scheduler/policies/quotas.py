@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.schemas.sentences.waiting import Limit
-from tenuto.services.scheduler.policies.decisions import Demand
+from tenuto.services.scheduler.policies.decisions import TrialDemand
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
 
 
-class Keeper(NamedTuple):
+class QuotaReservation(NamedTuple):
     """A gang for which an owner's quota is kept."""
 
     experiment: Experiment
@@ -29,9 +29,9 @@ class Keeper(NamedTuple):
 class Quotas:
     """Slots left by limits and quotas during a pass. Nothing is promised or kept unless the policy's queue says so."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyRules) -> None:
         self._rules, self._decisions, self._state = rules, rules.decisions, rules.state
-        self.keepers: dict[str, list[Keeper]] = {}
+        self.keepers: dict[str, list[QuotaReservation]] = {}
         """Keepers by owner, at most one of each priority: those behind it need no other."""
         self._promised: dict[str, int] = {}
         """Owner -> slots that are being freed for its gangs, as was decided in this pass."""
@@ -118,11 +118,11 @@ class Quotas:
 class QuotaKeeping:
     """Keeps quotas for gangs that wait because of them, and frees quotas if the policy preempts."""
 
-    def __init__(self, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reclaiming: Reclaiming) -> None:
         self._rules, self._quotas, self._reclaiming = rules, quotas, reclaiming
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
-    def keep_for(self, demand: Demand) -> None:
+    def keep_for(self, demand: TrialDemand) -> None:
         """Keeps quota for the next gang, which may not start because of a limit. Nothing is kept for a gang that could never
         start."""
         experiment, wanted = demand.experiment, demand.wanted
@@ -146,10 +146,10 @@ class QuotaKeeping:
                 short[owner] = wanted - soon_left
         soon = self._make_way(demand, short)
         for owner in short:
-            keeper = Keeper(self._state.experiments[experiment.experiment_id], soon)
+            keeper = QuotaReservation(self._state.experiments[experiment.experiment_id], soon)
             self._quotas.keepers.setdefault(owner, []).append(keeper)
 
-    def _make_way(self, demand: Demand, short: dict[str, int]) -> bool:
+    def _make_way(self, demand: TrialDemand, short: dict[str, int]) -> bool:
         """True if its quota and its slots are being freed: they are already, or gangs give way from now on."""
         if demand.experiment.constraints is not None:
             return all(missing <= 0 for missing in short.values())

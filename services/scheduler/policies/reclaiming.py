@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.schemas.sentences.waiting import Soon
-from tenuto.services.scheduler.policies.decisions import Demand
+from tenuto.services.scheduler.policies.decisions import TrialDemand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import gang
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment
@@ -23,11 +23,11 @@ from tenuto.services.scheduler.state.usable import usable_slots
 
 
 class Reclaiming:
-    def __init__(self, rules: Rules, shrinking: Shrinking) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking) -> None:
         self._rules, self._shrinking = rules, shrinking
         self._decisions, self._supply, self._state, self._pool = rules.decisions, rules.supply, rules.state, rules.pool
 
-    def wait_for(self, demand: Demand, wanted: int, free: int) -> bool:
+    def wait_for(self, demand: TrialDemand, wanted: int, free: int) -> bool:
         """True if `wanted` slots are being freed for a gang that any slots will do for: they are already, or other gangs give way
         from now on. `free`: number of them that are free."""
         experiment, supply = demand.experiment, self._supply
@@ -104,7 +104,7 @@ class Reclaiming:
                     found[item] = Candidate(allocation, freed, rank)
         return self._rules.together([found[item] for item in sorted(found)])
 
-    def preempt(self, demand: Demand, chosen: Sequence[Candidate], free: int, leaving: int, missing: int) -> None:
+    def preempt(self, demand: TrialDemand, chosen: Sequence[Candidate], free: int, leaving: int, missing: int) -> None:
         """The chosen gangs leave for the demand, of which so many slots are free, being freed and missing."""
         why = [self._rules.why_preempted(demand, victim) for victim in chosen]
         self._decisions.preempt(demand, chosen, why, free=free, leaving=leaving, missing=missing)

@@ -11,11 +11,11 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.sentences.waiting import Held as HeldBack
+from tenuto.schemas.sentences.waiting import SlotsHeld as HeldBack
 from tenuto.services.scheduler.policies.reasons import gang
-from tenuto.services.scheduler.policies.room_reservations import Held, RoomReservations, Start, end_of
-from tenuto.services.scheduler.policies.rooms import Rooms
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.room_reservations import HeldGang, PromisedStart, RoomReservations, end_of
+from tenuto.services.scheduler.policies.rooms import PlacementRooms
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
@@ -25,25 +25,25 @@ Change = tuple[int, int, str]
 
 
 class Reservations:
-    def __init__(self, rules: Rules, shrinking: Shrinking, rooms: Rooms) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking, rooms: PlacementRooms) -> None:
         self._rules, self._shrinking, self._decisions, self._supply = rules, shrinking, rules.decisions, rules.supply
         self._state, self._pool, self._now_us = rules.state, rules.pool, rules.now_us
-        self.held: list[Held] = []
+        self.held: list[HeldGang] = []
         """The gangs held in this pass that any slots will do for, the most urgent first."""
         self.in_rooms = RoomReservations(rules, rooms, self.held)
 
     def reserve(self, experiment: Experiment) -> None:
         """Holds the experiment from now on, and promises it a start if the ends of enough running gangs are known."""
-        self.held.append(Held(experiment, self.start_of(experiment)))
+        self.held.append(HeldGang(experiment, self.start_of(experiment)))
 
-    def start_of(self, experiment: Experiment) -> Start | None:
+    def start_of(self, experiment: Experiment) -> PromisedStart | None:
         """The start of a gang if it is held; None where the ends of too few running gangs are known."""
         closed = self.in_rooms.close_for(experiment)
         start = self._start_of(experiment)
         self.in_rooms.reopen(closed)
         return start
 
-    def _start_of(self, experiment: Experiment) -> Start | None:
+    def _start_of(self, experiment: Experiment) -> PromisedStart | None:
         wanted = experiment.slots_per_trial
         count = self._supply.available() + self._supply.leaving
         reached = self._rules.reachable(experiment, wanted - count, self._shrinking.shrinkable)
@@ -52,7 +52,7 @@ class Reservations:
             count += slots
             # Where others take slots, nothing comes that it waits for, even if enough are left over.
             if slots > 0 and count >= wanted:
-                return Start(max(time_us, self._now_us), count - wanted, trial)
+                return PromisedStart(max(time_us, self._now_us), count - wanted, trial)
         return None
 
     def _ends(self, reached: Mapping[str, int]) -> Iterator[Change]:
@@ -81,7 +81,7 @@ class Reservations:
                 found += end_of(item.experiment, item.start)
         return sorted(found)
 
-    def binding(self, experiment: Experiment) -> list[Held]:
+    def binding(self, experiment: Experiment) -> list[HeldGang]:
         """The held gangs that could not have back the slots that the experiment starts on."""
         return [item for item in self.held if self._rules.bound_by(experiment, item.experiment)]
 

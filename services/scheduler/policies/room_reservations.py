@@ -16,15 +16,15 @@ from typing import NamedTuple
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.sentences.waiting import NoRoomYet
-from tenuto.services.scheduler.policies.decisions import Demand
+from tenuto.services.scheduler.policies.decisions import TrialDemand
 from tenuto.services.scheduler.policies.reasons import gang
-from tenuto.services.scheduler.policies.rooms import Rooms, Size
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rooms import PlacementRooms, Size
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.state import Allocation, Constraints, Experiment
 
 
-class Start(NamedTuple):
+class PromisedStart(NamedTuple):
     """Start that is promised to a held gang."""
 
     start_us: int
@@ -42,11 +42,11 @@ class Start(NamedTuple):
 
 
 @dataclass
-class Held:
+class HeldGang:
     """A gang that waits, and holds slots back."""
 
     experiment: Experiment
-    start: Start | None
+    start: PromisedStart | None
     """Promised start; None: it is not known when it can start."""
 
     def use_extra(self, slots: int) -> None:
@@ -56,7 +56,7 @@ class Held:
 
 
 @dataclass
-class HeldRoom(Held):
+class HeldRoom(HeldGang):
     agents: list[str] = field(default_factory=list)
     """Agents of its room, without those that were reserved already."""
     coming: OnAgents = field(default_factory=list)
@@ -68,7 +68,7 @@ class HeldRoom(Held):
 
 
 class RoomReservations:
-    def __init__(self, rules: Rules, rooms: Rooms, held: Sequence[Held]) -> None:
+    def __init__(self, rules: PolicyRules, rooms: PlacementRooms, held: Sequence[HeldGang]) -> None:
         """`held`: the gangs that hold all slots back."""
         self._rules, self._rooms, self._held = rules, rooms, held
         self._decisions, self._supply = rules.decisions, rules.supply
@@ -77,7 +77,7 @@ class RoomReservations:
         """Agents of all reserved rooms."""
         self._tried: set[tuple[Constraints | None, int, bool, tuple[int, ...]]] = set()
         """(constraints, slots, preemptible, rooms that it could use) of gangs that did not fit beside them."""
-        self._waiting: dict[tuple[Constraints, int, int], Iterator[tuple[Size, Start | None]]] = {}
+        self._waiting: dict[tuple[Constraints, int, int], Iterator[tuple[Size, PromisedStart | None]]] = {}
         """(constraints, slots, priority) of gangs that must wait -> the rooms that the next ones of these wait for. Slots only
         become fewer in a pass, so what did not fit for one fits for none."""
         self._waiting_since = 0
@@ -85,7 +85,7 @@ class RoomReservations:
 
     # Reserving.
 
-    def reserve_as_before(self, demand: Demand) -> bool:
+    def reserve_as_before(self, demand: TrialDemand) -> bool:
         """Reserves the next room if another gang of this kind waits already; False with `notes`, as each gang gets its reason."""
         known = self._known(demand)
         if self._supply.claimed or self._decisions.notes is not None or known is None:
@@ -93,7 +93,7 @@ class RoomReservations:
         self._reserve(demand.experiment, known)
         return True
 
-    def reserve(self, demand: Demand, sizes: Sequence[Size]) -> None:
+    def reserve(self, demand: TrialDemand, sizes: Sequence[Size]) -> None:
         """Reserve a room for a gang for which no room has slots."""
         known = self._known(demand)
         if known is None:
@@ -103,13 +103,13 @@ class RoomReservations:
         if self._decisions.notes is not None:
             self._note(demand.experiment, sizes, before, start)
 
-    def _known(self, demand: Demand) -> Iterator[tuple[Size, Start | None]] | None:
+    def _known(self, demand: TrialDemand) -> Iterator[tuple[Size, PromisedStart | None]] | None:
         if self._waiting_since != self._supply.comings:
             self._waiting.clear()
             self._waiting_since = self._supply.comings
         return self._waiting.get(_kind(demand))
 
-    def _in_order(self, demand: Demand, sizes: Sequence[Size]) -> Iterator[tuple[Size, Start | None]]:
+    def _in_order(self, demand: TrialDemand, sizes: Sequence[Size]) -> Iterator[tuple[Size, PromisedStart | None]]:
         """Rooms with the starts that the ends of what runs there allow, the earliest first; then the others, those that are
         nearest to having the slots first. What others would give up at once for the gang, if it were enough, needs no end."""
         state, pool, now_us = self._decisions.state, self._decisions.pool, self._decisions.now_us
@@ -132,12 +132,12 @@ class RoomReservations:
                 if counts[at] + given.preempted_in(sizes[at].room) >= wanted:
                     seen.add(at)
                     trial = allocation.trial_id
-                    yield sizes[at], Start(max(end_us, now_us), max(0, counts[at] - wanted), trial)
+                    yield sizes[at], PromisedStart(max(end_us, now_us), max(0, counts[at] - wanted), trial)
         rest = [size for at, size in enumerate(sizes) if at not in seen]
         for size in sorted(rest, key=lambda size: (size.soon, size.room), reverse=True):
             yield size, None
 
-    def _reserve(self, experiment: Experiment, rooms: Iterator[tuple[Size, Start | None]]) -> Start | None:
+    def _reserve(self, experiment: Experiment, rooms: Iterator[tuple[Size, PromisedStart | None]]) -> PromisedStart | None:
         """The next of these rooms that is not wholly reserved already."""
         reserved, supply = self._reserved_agents, self._supply
         for size, start in rooms:
@@ -190,7 +190,7 @@ class RoomReservations:
         """True if there are free slots in reserved rooms that others may use for a while."""
         return any(item.free and not item.open and item.start is not None for item in self._reserved)
 
-    def take(self, demand: Demand) -> tuple[tuple[AgentSlots, ...], int, Start | None] | None:
+    def take(self, demand: TrialDemand) -> tuple[tuple[AgentSlots, ...], int, PromisedStart | None] | None:
         """Slots, also of reserved rooms where it delays no gang; the number that was free there and elsewhere; and the earliest
         start until which it must have ended."""
         if not self._reserved or self._supply.claimed:
@@ -217,7 +217,7 @@ class RoomReservations:
         if slots is None:
             self._tried.add(key)
             return None
-        first: Start | None = None
+        first: PromisedStart | None = None
         for item in usable:
             assert item.start is not None
             inside = sum(len(part.slot_ids) for part in slots if part.agent_id in item.agents)
@@ -252,7 +252,9 @@ class RoomReservations:
         """Experiment -> free slots that are kept for it."""
         return {item.experiment.experiment_id: self._free_on(item.agents) for item in self._reserved if not item.open}
 
-    def _note(self, experiment: Experiment, sizes: Sequence[Size], before: Sequence[HeldRoom], start: Start | None) -> None:
+    def _note(
+        self, experiment: Experiment, sizes: Sequence[Size], before: Sequence[HeldRoom], start: PromisedStart | None
+    ) -> None:
         """Notes why the experiment waits for a room. `before`: rooms reserved ahead of it."""
         inside = {agent_id for size in sizes for agent_id in size.room}
         ahead = [item for item in before if not item.open and inside.intersection(item.agents)]
@@ -270,7 +272,7 @@ class RoomReservations:
         self._decisions.note(experiment, why)
 
 
-def end_of(experiment: Experiment, start: Start) -> list[tuple[int, int, str]]:
+def end_of(experiment: Experiment, start: PromisedStart) -> list[tuple[int, int, str]]:
     """(time, slots, trial) of the end of a gang that starts then, if it is expected to end."""
     if experiment.expected_us is None:
         return []
@@ -278,6 +280,6 @@ def end_of(experiment: Experiment, start: Start) -> list[tuple[int, int, str]]:
     return [(start.start_us + experiment.expected_us, experiment.slots_per_trial, trial)]
 
 
-def _kind(demand: Demand) -> tuple[Constraints, int, int]:
+def _kind(demand: TrialDemand) -> tuple[Constraints, int, int]:
     assert demand.experiment.constraints is not None
     return (demand.experiment.constraints, demand.wanted, demand.experiment.priority)

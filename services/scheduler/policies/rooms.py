@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenuto.services.scheduler.policies.decisions import Demand
+from tenuto.services.scheduler.policies.decisions import TrialDemand
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
@@ -61,26 +61,26 @@ class Given:
         return missing <= 0
 
 
-class Rooms:
+class PlacementRooms:
     """Slots in rooms of the pool, and slots that others would give up in them. During one pass."""
 
-    def __init__(self, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
+    def __init__(self, rules: PolicyRules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
         self._rules, self._shrinking, self._reclaiming = rules, shrinking, reclaiming
         self._decisions, self._supply = rules.decisions, rules.supply
         self._given: dict[int, Given] = {}
         """Priority -> slots that may be given up for gangs of it."""
 
-    def of(self, demand: Demand) -> list[Room]:
+    def of(self, demand: TrialDemand) -> list[Room]:
         """All rooms that are large enough for the gang, busy or not."""
         assert demand.experiment.constraints is not None
         return self._supply.ground.rooms(demand.experiment.constraints, demand.wanted)
 
-    def sizes(self, demand: Demand) -> list[Size]:
+    def sizes(self, demand: TrialDemand) -> list[Size]:
         """Same as `of`, with their present slots."""
         ground, supply = self._supply.ground, self._supply
         return [Size(ground.free_in(room), supply.coming_in(room), room) for room in self.of(demand)]
 
-    def make_way(self, demand: Demand, sizes: Sequence[Size]) -> bool:
+    def make_way(self, demand: TrialDemand, sizes: Sequence[Size]) -> bool:
         """True if others give it its slots in one of the rooms: by shrinking, else at the least cost."""
         given = self.given_for(demand.experiment)
         if not given.preempted and not given.shrunk:
@@ -88,7 +88,7 @@ class Rooms:
         near = sorted(sizes, key=lambda size: (-size.soon, size.room))
         return self._shrink(demand, near, given) or self._preempt(demand, near, given)
 
-    def _shrink(self, demand: Demand, near: Sequence[Size], given: Given) -> bool:
+    def _shrink(self, demand: TrialDemand, near: Sequence[Size], given: Given) -> bool:
         enough = [size for size in near if given.shrunk and given.enough(size, demand.wanted, preempted=False)]
         for size in enough[:ROOMS_MAX]:
             if self._shrinking.shrink_for(demand.experiment, demand.wanted - size.soon, size.room):
@@ -96,7 +96,7 @@ class Rooms:
                 return True
         return False
 
-    def _preempt(self, demand: Demand, near: Sequence[Size], given: Given) -> bool:
+    def _preempt(self, demand: TrialDemand, near: Sequence[Size], given: Given) -> bool:
         best: tuple[tuple[int, ...], Size, list[Candidate]] | None = None
         """(cost, room, gangs that leave)."""
         compared = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.decisions import Decisions, TrialDemand
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
 from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.victims import Candidate
@@ -14,7 +14,7 @@ from tenuto.services.scheduler.state import Allocation, Experiment
 from tenuto.services.scheduler.state.giving_way import gives_way
 
 
-class Rules:
+class PolicyRules:
     """Answers of a policy during one pass over one pool. They change nothing that others see."""
 
     def __init__(self, decisions: Decisions, supply: Supply) -> None:
@@ -54,7 +54,7 @@ class Rules:
         """Slots that each adds beside all that elastic trials give. `given`: allocation -> slots that it can give up."""
         return [candidate.freed - given.get(candidate.allocation.allocation_id, 0) for candidate in candidates]
 
-    def why_preempted(self, demand: Demand, victim: Candidate) -> dict[str, Any]:
+    def why_preempted(self, demand: TrialDemand, victim: Candidate) -> dict[str, Any]:
         """Reason why this trial preempts that gang: numbers that the policy compared beside the priorities, as fields of
         `Preempts`."""
         other, until_us = self.state.experiments[victim.allocation.experiment_id], victim.allocation.backfill_until_us

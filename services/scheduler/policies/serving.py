@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from tenuto.schemas.sentences.waiting import Behind, NoRoom, Soon, TooLarge
-from tenuto.services.scheduler.policies.decisions import Demand, demand_of
+from tenuto.services.scheduler.policies.decisions import TrialDemand, demand_of
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
 from tenuto.services.scheduler.policies.reservations import Reservations
-from tenuto.services.scheduler.policies.rooms import Rooms
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rooms import PlacementRooms
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.starting import Starting
 from tenuto.services.scheduler.state import Experiment
@@ -39,11 +39,11 @@ class Served(NamedTuple):
 class Serving:
     def __init__(
         self,
-        rules: Rules,
+        rules: PolicyRules,
         quotas: Quotas,
         shrinking: Shrinking,
         reclaiming: Reclaiming,
-        rooms: Rooms,
+        rooms: PlacementRooms,
         reservations: Reservations,
         starting: Starting,
     ) -> None:
@@ -61,7 +61,7 @@ class Serving:
         self._reservations.in_rooms.reopen(closed)
         return served
 
-    def _starts(self, demand: Demand) -> Served | None:
+    def _starts(self, demand: TrialDemand) -> Served | None:
         """None: it waits."""
         if self._quotas.over_limit(demand.experiment, demand.used):
             self._shrinking.shrink_inside(demand.experiment)
@@ -72,7 +72,7 @@ class Serving:
                 return Served(outcome, slots)
         return None
 
-    def _waits(self, demand: Demand) -> Served:
+    def _waits(self, demand: TrialDemand) -> Served:
         for phase in WAITS_FOR_ANY_SLOTS if demand.experiment.constraints is None else WAITS_FOR_A_ROOM:
             served = phase(self, demand)
             if served is not None:
@@ -80,7 +80,7 @@ class Serving:
                 return served
         raise AssertionError("the last phase always has an answer")
 
-    def _never(self, demand: Demand) -> Served | None:
+    def _never(self, demand: TrialDemand) -> Served | None:
         too_large = demand.wanted > self._pool.capacity
         if not too_large and (demand.experiment.constraints is None or self._rooms.of(demand)):
             return None
@@ -90,7 +90,7 @@ class Serving:
 
     # Waiting for any slots.
 
-    def _slots_are_freed(self, demand: Demand) -> Served | None:
+    def _slots_are_freed(self, demand: TrialDemand) -> Served | None:
         free = self._supply.available()
         # An elastic trial waits for the size that it should have if it can, else for its least.
         for wanted in sorted({self._starting.size_wanted(demand), demand.wanted}, reverse=True):
@@ -99,22 +99,22 @@ class Serving:
                 return Served("soon", wanted)
         return None
 
-    def _hold(self, demand: Demand) -> Served:
+    def _hold(self, demand: TrialDemand) -> Served:
         self._reservations.note_held(demand.experiment, self._supply.available())
         return Served("held")
 
     # Waiting for slots in one room.
 
-    def _next_room(self, demand: Demand) -> Served | None:
+    def _next_room(self, demand: TrialDemand) -> Served | None:
         return Served("holds_room") if self._reservations.in_rooms.reserve_as_before(demand) else None
 
-    def _behind(self, demand: Demand) -> Served | None:
+    def _behind(self, demand: TrialDemand) -> Served | None:
         if not self._supply.claimed:
             return None
         self._decisions.note(demand.experiment, Behind(**gang(demand.experiment)))
         return Served("held")
 
-    def _in_a_room(self, demand: Demand) -> Served:
+    def _in_a_room(self, demand: TrialDemand) -> Served:
         sizes = self._rooms.sizes(demand)
         best = max(sizes, key=lambda size: (size.soon, size.room))
         if best.soon >= demand.wanted:
@@ -127,18 +127,18 @@ class Serving:
         return Served("soon", demand.wanted)
 
 
-STARTS: tuple[tuple[Outcome, Callable[[Starting, Demand], int]], ...] = (
+STARTS: tuple[tuple[Outcome, Callable[[Starting, TrialDemand], int]], ...] = (
     ("granted", Starting.on_free_slots),
     ("granted", Starting.on_reserved_slots),
     ("lent", Starting.on_lent_slots),
 )
 """Ways of starting a gang, tried in this order: each returns the slots that it starts on, 0 if it does not."""
-WAITS_FOR_ANY_SLOTS: tuple[Callable[[Serving, Demand], Served | None], ...] = (
+WAITS_FOR_ANY_SLOTS: tuple[Callable[[Serving, TrialDemand], Served | None], ...] = (
     Serving._never,
     Serving._slots_are_freed,
     Serving._hold,
 )
-WAITS_FOR_A_ROOM: tuple[Callable[[Serving, Demand], Served | None], ...] = (
+WAITS_FOR_A_ROOM: tuple[Callable[[Serving, TrialDemand], Served | None], ...] = (
     Serving._next_room,
     Serving._never,
     Serving._behind,

@@ -19,7 +19,7 @@ EPSILON = 1e-9
 
 
 @dataclass(slots=True)
-class Node:
+class ShareNode:
     """Node of the tree; `least` and `demand` of an inner node are the sums of its children."""
 
     key: int
@@ -29,7 +29,7 @@ class Node:
     """Slots it holds or wants, and may have."""
     least: float = 0.0
     """Slots it holds and cannot be made to give back."""
-    children: list[Node] = field(default_factory=list)
+    children: list[ShareNode] = field(default_factory=list)
     share: float = 0.0
     gang: int = 1
     """Leaf: least slots of a trial."""
@@ -42,7 +42,7 @@ class Node:
     """Inner node: owner whose use over time counts."""
 
 
-def divide(capacity: float, nodes: Sequence[Node]) -> None:
+def divide(capacity: float, nodes: Sequence[ShareNode]) -> None:
     """Sets `share` of the nodes and of all below them. Shares are at least `least`, at most `demand`, in proportion to the
     weights in between, and use the capacity up as far as there is demand."""
     if sum([node.demand for node in nodes]) <= capacity:
@@ -79,7 +79,7 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
     return level + (capacity - total) / slope if slope > EPSILON else level
 
 
-def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
+def rounded(leaves: Sequence[ShareNode]) -> tuple[dict[int, int], int, list[Loser]]:
     """Shares rounded down to whole gangs, their sum, and the leaves that lost by it, sorted."""
     targets: dict[int, int] = {}
     losers: list[Loser] = []
@@ -101,13 +101,13 @@ def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
     return targets, given, losers
 
 
-def _fitting(leaf: Node, share: int) -> int:
+def _fitting(leaf: ShareNode, share: int) -> int:
     """Most slots within the share that its elastic trials can use."""
     running = min(leaf.trials, share // leaf.gang)
     return min(share, running * leaf.most)
 
 
-def next_step(leaf: Node, target: int) -> int:
+def next_step(leaf: ShareNode, target: int) -> int:
     """Slots up to its next larger number: a gang; for elastic trials one slot, or the least of another trial."""
     if not leaf.trials:
         return leaf.gang

@@ -13,7 +13,7 @@ from tenuto.schemas.sentences.released_slots import Shrinks
 from tenuto.schemas.sentences.waiting import Preempting
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.reasons import ResizedNumbers, gang
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.policies.supply import OnAgents
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -22,7 +22,7 @@ from tenuto.services.scheduler.state.usable import usable_slots
 
 
 class Shrinking:
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyRules) -> None:
         self._rules, self._decisions, self._supply = rules, rules.decisions, rules.supply
         self._state, self._pool = rules.state, rules.pool
 

@@ -6,23 +6,23 @@ from typing import Any
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.sentences.grants import Backfills, Fits, Granted, Lent
-from tenuto.services.scheduler.policies.decisions import Demand
+from tenuto.services.scheduler.policies.decisions import TrialDemand
 from tenuto.services.scheduler.policies.lending import Lenders
 from tenuto.services.scheduler.policies.quotas import Quotas
-from tenuto.services.scheduler.policies.room_reservations import RoomReservations, Start
-from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.room_reservations import PromisedStart, RoomReservations
+from tenuto.services.scheduler.policies.rules import PolicyRules
 from tenuto.services.scheduler.state import Experiment, Pool
 
 
 class Starting:
-    def __init__(self, rules: Rules, quotas: Quotas, reserved: RoomReservations) -> None:
+    def __init__(self, rules: PolicyRules, quotas: Quotas, reserved: RoomReservations) -> None:
         self._rules, self._quotas, self._reserved = rules, quotas, reserved
         self._decisions, self._supply = rules.decisions, rules.supply
         self._lenders: Lenders | None = None
 
     # Each returns the slots that it starts on; 0: it does not.
 
-    def on_free_slots(self, demand: Demand) -> int:
+    def on_free_slots(self, demand: TrialDemand) -> int:
         """An elastic trial waits for slots that are being freed, if they give it all it should have."""
         if self._supply.claimed:
             return 0
@@ -37,7 +37,7 @@ class Starting:
             slots = self._supply.ground.take(demand.experiment.constraints, demand.wanted)
         return 0 if slots is None else self.grant(demand, slots, free)
 
-    def on_reserved_slots(self, demand: Demand) -> int:
+    def on_reserved_slots(self, demand: TrialDemand) -> int:
         """Starts it on slots of reserved rooms, if it ends before their gangs start, or uses slots that these leave over."""
         found = self._reserved.take(demand)
         if found is None:
@@ -45,7 +45,7 @@ class Starting:
         slots, free, first = found
         return self.grant(demand, slots, free, backfill=first)
 
-    def on_lent_slots(self, demand: Demand) -> int:
+    def on_lent_slots(self, demand: TrialDemand) -> int:
         """Starts it on slots of a fallback pool that none of the pool's own trials waits for."""
         experiment = demand.experiment
         for name in experiment.fallback_pools:
@@ -65,7 +65,7 @@ class Starting:
 
     # Sizes.
 
-    def size_wanted(self, demand: Demand) -> int:
+    def size_wanted(self, demand: TrialDemand) -> int:
         """Slots that the trial should have; an elastic one can start with less. Under fair share its part of the experiment's."""
         experiment = demand.experiment
         if not experiment.elastic:
@@ -73,7 +73,7 @@ class Starting:
         part = self._rules.part_of_share(experiment)
         return max(demand.wanted, self._quotas.most(experiment, demand.used, part)) if part > demand.wanted else demand.wanted
 
-    def _size_lent(self, demand: Demand, lender: Pool, free: int) -> int:
+    def _size_lent(self, demand: TrialDemand, lender: Pool, free: int) -> int:
         """Size of a borrowing gang. If the lender has no elastic trials: the free slots, divided evenly among those that wait."""
         experiment = demand.experiment
         if not experiment.elastic or lender.elastic:
@@ -84,7 +84,13 @@ class Starting:
     # Granting.
 
     def grant(
-        self, demand: Demand, slots: tuple[AgentSlots, ...], free: int, *, lender: str = "", backfill: Start | None = None
+        self,
+        demand: TrialDemand,
+        slots: tuple[AgentSlots, ...],
+        free: int,
+        *,
+        lender: str = "",
+        backfill: PromisedStart | None = None,
     ) -> int:
         """`free`: slots that were free before. `backfill`: the start of a held gang that it must not delay by running longer than
         it says. Returns how many slots these are."""
@@ -108,7 +114,9 @@ class Starting:
         return size
 
 
-def _why(experiment: Experiment, size: int, numbers: dict[str, Any], lender: str, backfill: Start | None) -> tuple[str, Granted]:
+def _why(
+    experiment: Experiment, size: int, numbers: dict[str, Any], lender: str, backfill: PromisedStart | None
+) -> tuple[str, Granted]:
     """The rule and what it compared."""
     if lender:
         least = None if size == experiment.slots_per_trial else experiment.slots_per_trial

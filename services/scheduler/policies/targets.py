@@ -13,7 +13,7 @@ from operator import is_
 
 from tenuto.services.scheduler.policies.feasibility import Reach, coming, reach_of, restricted
 from tenuto.services.scheduler.policies.rounding import Loser, Remainder
-from tenuto.services.scheduler.policies.shares import Node, divide, rounded
+from tenuto.services.scheduler.policies.shares import ShareNode, divide, rounded
 from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
 from tenuto.services.scheduler.state.giving_way import slots_kept
 from tenuto.services.scheduler.state.usage import at_last_step, factor
@@ -27,7 +27,7 @@ Owner = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Group:
+class _UserGroup:
     """One user's experiments in one workspace."""
 
     members: Members
@@ -39,11 +39,11 @@ class _Group:
     """Agents of the pool for which the leaves were made; None if the leaves may go to all of them."""
     quota: int | None
     """Slots that its owner may use in all pools, for which the leaves were made."""
-    leaves: list[Node]
+    leaves: list[ShareNode]
     """Leaves of the experiments that hold or want slots, in the order of their ids."""
     demand: float
     least: float
-    known: dict[int, tuple[Experiment, int, Node]]
+    known: dict[int, tuple[Experiment, int, ShareNode]]
     """Inputs from which each leaf was made."""
     share: float = -1.0
     """Share for which `targets` and `losers` were found."""
@@ -53,10 +53,10 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Remembered:
+class RememberedTargets:
     """Last results for one pool."""
 
-    groups: dict[Owner, _Group] = field(default_factory=dict)
+    groups: dict[Owner, _UserGroup] = field(default_factory=dict)
     remainder: Remainder = field(default_factory=Remainder)
     below: set[int] = field(default_factory=set)
     """Experiments that hold less than their shares."""
@@ -69,20 +69,20 @@ class Remembered:
         return self.remainder.targets
 
 
-def divided(state: State, pool: Pool, now_us: int) -> Remembered:
+def divided(state: State, pool: Pool, now_us: int) -> RememberedTargets:
     """The pool's slots, divided among its experiments. Good until the next call for this pool."""
-    known = pool.memo.get(Remembered)
+    known = pool.memo.get(RememberedTargets)
     if known is None or len(known.targets) > REMEMBERED_MAX:
-        known = pool.memo.keep(Remembered())
+        known = pool.memo.keep(RememberedTargets())
     return divided_with(state, pool, now_us, known)
 
 
-def divided_with(state: State, pool: Pool, now_us: int, known: Remembered) -> Remembered:
+def divided_with(state: State, pool: Pool, now_us: int, known: RememberedTargets) -> RememberedTargets:
     """The same, with a given memory, which it changes; an empty one changes no result."""
     touched: set[int] = set()
     """Experiments whose target, or slots held, may be other ones than before."""
     groups = _groups(state, pool, known.groups, touched)
-    nodes = {key: Node(0, 1.0, group.demand, group.least) for key, group in groups.items() if group.leaves}
+    nodes = {key: ShareNode(0, 1.0, group.demand, group.least) for key, group in groups.items() if group.leaves}
     divide(pool.capacity, _tree(state, pool, now_us, nodes))
     changed = [(groups[key], node.share) for key, node in nodes.items() if groups[key].share != node.share]
     outdated = [group for key, group in known.groups.items() if groups.get(key) is not group]
@@ -96,7 +96,7 @@ def divided_with(state: State, pool: Pool, now_us: int, known: Remembered) -> Re
     return known
 
 
-def _compare(known: Remembered, pool: Pool, touched: set[int]) -> None:
+def _compare(known: RememberedTargets, pool: Pool, touched: set[int]) -> None:
     targets, held = known.targets, pool.held
     for key in sorted(touched):
         over = held.get(key, 0) - targets.get(key, 0)
@@ -107,15 +107,15 @@ def _compare(known: Remembered, pool: Pool, touched: set[int]) -> None:
                 side.discard(key)
 
 
-def _divide_group(group: _Group, share: float) -> None:
+def _divide_group(group: _UserGroup, share: float) -> None:
     group.share = share
     divide(share, group.leaves)
     group.targets, group.given, group.losers = rounded(group.leaves)
 
 
-def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int]) -> dict[Owner, _Group]:
+def _groups(state: State, pool: Pool, old: dict[Owner, _UserGroup], touched: set[int]) -> dict[Owner, _UserGroup]:
     """The owners of experiments that are queued or hold slots, sorted. `touched`: gets those of the groups that changed."""
-    found: dict[Owner, _Group] = {}
+    found: dict[Owner, _UserGroup] = {}
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
         quota = _quota(state, owner)
@@ -138,7 +138,7 @@ def _quota(state: State, owner: Owner) -> int | None:
     return min([share.max_slots for share in shares if share is not None and share.max_slots is not None], default=None)
 
 
-def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
+def _as_before(group: _UserGroup, pool: Pool, quota: int | None) -> bool:
     """True if the leaves would be the same now: the capacity only counts where a gang is larger, the agents only where a gang
     may not go to all of them."""
     if quota != group.quota or (group.agents is not None and group.agents is not pool.agents):
@@ -146,9 +146,9 @@ def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
     return group.capacity == pool.capacity or group.largest <= min(group.capacity, pool.capacity)
 
 
-def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota: int | None) -> _Group:
+def _group(state: State, pool: Pool, members: Members, old: _UserGroup | None, quota: int | None) -> _UserGroup:
     known = old.known if old is not None and _as_before(old, pool, quota) else {}
-    made: dict[int, tuple[Experiment, int, Node]] = {}
+    made: dict[int, tuple[Experiment, int, ShareNode]] = {}
     for key in sorted(members):
         experiment, held = members[key]
         last = known.get(key)
@@ -170,12 +170,12 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota
         old.agents, old.quota = agents, quota
         return old
     demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
-    return _Group(members, pool.capacity, largest, agents, quota, leaves, demand, least, made)
+    return _UserGroup(members, pool.capacity, largest, agents, quota, leaves, demand, least, made)
 
 
-def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], Node]) -> list[Node]:
+def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], ShareNode]) -> list[ShareNode]:
     """Workspaces with their users. `nodes`: the users, sorted."""
-    users: dict[str, list[Node]] = {}
+    users: dict[str, list[ShareNode]] = {}
     for (workspace, user), node in nodes.items():
         _own_share(state, node, f"user/{user}", f"{pool.name}/{workspace}/{user}")
         users.setdefault(workspace, []).append(node)
@@ -183,20 +183,20 @@ def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], No
     for workspace, children in users.items():
         _weigh_by_use(state, pool, now_us, children)
         demand, least = sum([child.demand for child in children]), sum([child.least for child in children])
-        top.append(Node(0, 1.0, demand, least, children))
+        top.append(ShareNode(0, 1.0, demand, least, children))
         _own_share(state, top[-1], f"workspace/{workspace}", f"{pool.name}/{workspace}")
     _weigh_by_use(state, pool, now_us, top)
     return top
 
 
-def _own_share(state: State, node: Node, owner: str, name: str) -> None:
+def _own_share(state: State, node: ShareNode, owner: str, name: str) -> None:
     share = state.shares.get(owner, NO_SHARE)
     node.weight, node.owner = share.weight, name
     if share.max_slots is not None:
         node.demand = max(node.least, min(node.demand, share.max_slots))
 
 
-def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
+def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> ShareNode:
     """Leaf of an experiment: it wants its present slots, and the waiting gangs that the pool could ever hold."""
     if experiment.elastic:
         return _elastic_leaf(state, experiment, pool, quota)
@@ -214,7 +214,7 @@ def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -
         demand = max(held, min(demand, most - (experiment.slots_used - held - len(experiment.returning) * gang)))
     least = slots_kept(pool, experiment)
     order = (experiment.place, experiment.experiment_id)
-    return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
+    return ShareNode(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
 
 
 def _may_want(experiment: Experiment, pool: Pool, quota: int | None) -> bool:
@@ -227,7 +227,7 @@ def _reach(state: State, experiment: Experiment, pool: Pool) -> Reach:
     return reach_of(state, pool, experiment.constraints, experiment.slots_per_trial)
 
 
-def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
+def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> ShareNode:
     """Leaf of an elastic experiment: its demand is the slots that all its trials could use."""
     held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
     at_home = experiment.pool == pool.name
@@ -245,12 +245,12 @@ def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int |
         demand = max(held, min(demand, experiment.max_slots - gone))
     least = slots_kept(pool, experiment)
     order = (experiment.place, experiment.experiment_id)
-    node = Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
+    node = ShareNode(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
     node.trials, node.most = trials, most
     return node
 
 
-def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[Node]) -> None:
+def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[ShareNode]) -> None:
     half_life_us = policy_of(state, pool.name).half_life_us
     if not half_life_us or len(nodes) < 2:
         return

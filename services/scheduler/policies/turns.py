@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tenuto.services.scheduler.policies.shares import EPSILON
-from tenuto.services.scheduler.policies.targets import Remembered
+from tenuto.services.scheduler.policies.targets import RememberedTargets
 from tenuto.services.scheduler.state import Experiment, Pool, State
 from tenuto.services.scheduler.state.giving_way import slots_kept
 
@@ -47,7 +47,7 @@ class Shares:
     """Experiment whose turn it is -> slots of its gang."""
 
 
-def due_us(experiment: Experiment, known: Remembered) -> int | None:
+def due_us(experiment: Experiment, known: RememberedTargets) -> int | None:
     """Time of its turn if it holds nothing until then; None: its share is none, or as large as its gang."""
     share = _share(experiment, known)
     if share <= EPSILON or known.targets.get(experiment.experiment_id, 0) >= experiment.slots_per_trial:
@@ -55,20 +55,20 @@ def due_us(experiment: Experiment, known: Remembered) -> int | None:
     return experiment.unserved_since_us + _period_us(experiment.slots_per_trial - share, share)
 
 
-def turn_us(experiment: Experiment, known: Remembered) -> int:
+def turn_us(experiment: Experiment, known: RememberedTargets) -> int:
     """Length of its turn in microseconds."""
     share = _share(experiment, known)
     return _period_us(share, experiment.slots_per_trial - share)
 
 
-def _share(experiment: Experiment, known: Remembered) -> float:
+def _share(experiment: Experiment, known: RememberedTargets) -> float:
     """Share in slots, before it was rounded to whole gangs."""
     group = known.groups.get((experiment.workspace, experiment.user))
     key = experiment.experiment_id
     return group.known[key][2].share if group is not None and key in group.known else 0.0
 
 
-def _counts(experiment: Experiment, known: Remembered) -> bool:
+def _counts(experiment: Experiment, known: RememberedTargets) -> bool:
     """True if it holds slots, or wants some that it could have."""
     group = known.groups.get((experiment.workspace, experiment.user))
     key = experiment.experiment_id
@@ -80,7 +80,7 @@ def _period_us(part: float, other: float) -> int:
     return round(min(TURN_US * max(1.0, times), PERIOD_US_MAX))
 
 
-def quota_binds(state: State, known: Remembered, experiment: Experiment) -> bool:
+def quota_binds(state: State, known: RememberedTargets, experiment: Experiment) -> bool:
     """True if one of its owners wants more in this pool than its quota is."""
     for owner in experiment.owners:
         share = state.shares.get(owner)
@@ -97,7 +97,9 @@ def any_due(pool: Pool, now_us: int) -> bool:
     return bool(pool.unserved) and pool.unserved[0][0] + TURN_US <= now_us
 
 
-def with_turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: Callable[[Experiment], bool]) -> Shares:
+def with_turns(
+    state: State, pool: Pool, known: RememberedTargets, now_us: int, may_start: Callable[[Experiment], bool]
+) -> Shares:
     """Shares with the turns that are due. `may_start`: tells if an experiment's gang could start, if it had the slots."""
     turns = _turns(state, pool, known, now_us, may_start)
     if not turns:
@@ -109,7 +111,9 @@ def with_turns(state: State, pool: Pool, known: Remembered, now_us: int, may_sta
     )
 
 
-def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: Callable[[Experiment], bool]) -> dict[int, int]:
+def _turns(
+    state: State, pool: Pool, known: RememberedTargets, now_us: int, may_start: Callable[[Experiment], bool]
+) -> dict[int, int]:
     turns: dict[int, int] = {}
     # Turns that last beyond now: no id of an experiment is above 1 << 62.
     for _, key in pool.turns[bisect_right(pool.turns, (now_us, 1 << 62)) :]:

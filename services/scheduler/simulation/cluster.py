@@ -19,12 +19,12 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, Tr
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.evolve import FOLDS, apply
-from tenuto.services.scheduler.policies.shares import Node, divide
-from tenuto.services.scheduler.simulation.outcome import Costs, Outcome, Trial
-from tenuto.services.scheduler.simulation.script import Script, TrialScript
+from tenuto.services.scheduler.policies.shares import ShareNode, divide
+from tenuto.services.scheduler.simulation.outcome import Costs, SimulatedTrial, SimulationOutcome
+from tenuto.services.scheduler.simulation.script import SimulationScript, TrialScript
 from tenuto.services.scheduler.state import State
 
-__all__ = ["Cluster", "Costs", "Outcome", "utilisation_bound"]
+__all__ = ["Costs", "SimulatedCluster", "SimulationOutcome", "utilisation_bound"]
 
 NO_ID = UUID(int=0)
 SIMULATED = Reason(rule="simulated")
@@ -32,10 +32,10 @@ EVENTS_PER_TRIAL_MAX = 20_000
 """Five months of a checkpoint every ten minutes; a script that never ends is stopped there, while its history fits in memory."""
 
 
-class Cluster:
+class SimulatedCluster:
     def __init__(
         self,
-        script: Script,
+        script: SimulationScript,
         policy: str | None,
         costs: Costs,
         *,
@@ -51,8 +51,8 @@ class Cluster:
         self.core = SchedulerCore()
         self.state: State = self.core.initial()
         self.random = random.Random(seed)
-        self.outcome = Outcome(policy or "recorded")
-        self.trials: dict[str, Trial] = {}
+        self.outcome = SimulationOutcome(policy or "recorded")
+        self.trials: dict[str, SimulatedTrial] = {}
         self.experiments: dict[int, ExperimentSubmitted] = {}
         self.open_trials: dict[int, int] = {}
         self.agents: dict[str, AgentJoined] = {}
@@ -82,7 +82,7 @@ class Cluster:
         self._number += 1
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._number, action))
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Runs until every trial has ended, or nothing more can happen."""
         left = len(self.script.trials)
         events_max = EVENTS_PER_TRIAL_MAX * left
@@ -122,7 +122,9 @@ class Cluster:
             self.outcome.offered += capacity * passed
             self.outcome.usable += min(capacity, sum(self._wanted.values())) * passed
             users = [
-                Node(at, 1.0, float(self._wanted[user])) for at, user in enumerate(sorted(self._wanted)) if self._wanted[user]
+                ShareNode(at, 1.0, float(self._wanted[user]))
+                for at, user in enumerate(sorted(self._wanted))
+                if self._wanted[user]
             ]
             names = sorted(self._wanted)
             divide(capacity, users)
@@ -187,7 +189,7 @@ class Cluster:
             self._ended += 1
             return
         resources = experiment.config.resources
-        trial = Trial(script, resources.slots_min, experiment.user, most=resources.slots_max)
+        trial = SimulatedTrial(script, resources.slots_min, experiment.user, most=resources.slots_max)
         self.trials[script.trial_id] = trial
         self._count(self._wanted, trial.user, trial.most)
         self.tell(
@@ -241,7 +243,7 @@ class Cluster:
         self.outcome.lost += trial.running * self.costs.save_us
         self.at(self.now_us + self.costs.save_us, lambda: self._exit(data.allocation_id, trial, "preempted"))
 
-    def _stop_training(self, trial: Trial, *, undone_us: int = 0) -> None:
+    def _stop_training(self, trial: SimulatedTrial, *, undone_us: int = 0) -> None:
         trained_us = max(0, self.now_us - trial.granted_us - self.costs.startup_us)
         kept_us = max(0, trained_us - undone_us)
         self.outcome.lost += trial.running * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
@@ -263,7 +265,7 @@ class Cluster:
             )
         self._exit(item, trial, outcome)
 
-    def _exit(self, item: str, trial: Trial, outcome: WorkersOutcome) -> None:
+    def _exit(self, item: str, trial: SimulatedTrial, outcome: WorkersOutcome) -> None:
         if trial.allocation_id != item:
             return
         trial.allocation_id = ""
@@ -308,7 +310,7 @@ class Cluster:
             self._exit(item, trial, "lost")
 
 
-def utilisation_bound(cluster: Cluster) -> float:
+def utilisation_bound(cluster: SimulatedCluster) -> float:
     """The most that any schedule could use of what is offered until the last trial ends, were all known in advance and starting
     free. No schedule ends before the work that arrives from some time on could be done by all slots from then on, nor before
     any one trial could end."""

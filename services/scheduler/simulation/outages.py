@@ -13,7 +13,7 @@ Why = Literal["closed", "gone"]
 Slot = tuple[str, int]
 
 
-class Outage(NamedTuple):
+class SlotOutage(NamedTuple):
     """One slot for a time. closed: a user took it out of service. gone: its agent was lost."""
 
     agent_id: str
@@ -23,14 +23,14 @@ class Outage(NamedTuple):
     why: Why
 
 
-def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
+def outages(events: Iterable[tuple[int, EventData]]) -> list[SlotOutage]:
     """Outages that follow from all events with their times in us, in order. Slots still out of service after the last event count
     as out until then. The slots of an agent that never joined are unknown."""
     slots: dict[str, tuple[int, ...]] = {}
     lost: set[str] = set()
     closed: set[tuple[str, int | None]] = set()
     since: dict[tuple[Slot, Why], int] = {}
-    found: list[Outage] = []
+    found: list[SlotOutage] = []
     last_us = 0
     for time_us, data in events:
         last_us = time_us
@@ -50,13 +50,13 @@ def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
             shut = slot in closed or (agent_id, None) in closed
             _note(since, found, slot, {"gone": agent_id in lost, "closed": shut and agent_id not in lost}, time_us)
     for (slot, why), start_us in sorted(since.items()):
-        found.append(Outage(*slot, start_us, last_us, why))
+        found.append(SlotOutage(*slot, start_us, last_us, why))
     return sorted(found)
 
 
-def _note(since: dict[tuple[Slot, Why], int], found: list[Outage], slot: Slot, out: Mapping[Why, bool], time_us: int) -> None:
+def _note(since: dict[tuple[Slot, Why], int], found: list[SlotOutage], slot: Slot, out: Mapping[Why, bool], time_us: int) -> None:
     for why, is_out in out.items():
         if is_out:
             since.setdefault((slot, why), time_us)
         elif (slot, why) in since:
-            found.append(Outage(*slot, since.pop((slot, why)), time_us, why))
+            found.append(SlotOutage(*slot, since.pop((slot, why)), time_us, why))

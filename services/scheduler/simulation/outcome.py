@@ -22,7 +22,7 @@ class Costs:
 
 
 @dataclass
-class Trial:
+class SimulatedTrial:
     script: TrialScript
     slots: int
     """Number of slots that it needs to start; 0: it takes none."""
@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """Outcome of a simulation. Times in microseconds, use in slot-microseconds."""
 
     policy: str

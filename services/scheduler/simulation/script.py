@@ -11,9 +11,9 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, AgentJoined, Slot
-from tenuto.schemas.events.agent import Agent as AgentData
+from tenuto.schemas.events.agent import AgentEvent as AgentData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
-from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, Request
+from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, RequestEvent
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.ids import experiment_of, trial_of
@@ -30,7 +30,7 @@ class TrialScript:
 
 
 @dataclass
-class Script:
+class SimulationScript:
     facts: list[tuple[int, EventData]] = field(default_factory=list)
     """(time in us, event recorded then): agents and requests."""
     trials: list[TrialScript] = field(default_factory=list)
@@ -73,13 +73,13 @@ def submitted(experiment_id: int, user: str, **resources: Any) -> ExperimentSubm
     )
 
 
-def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
+def recorded(events: Iterable[Event], *, policies: bool = False) -> SimulationScript:
     """A cluster's history as a script, from its log alone. A trial arrives when the search asked for it, and its work is the
     time that its workers trained. What the search would have asked for had the trials ended in another order is not known.
 
     Trials that never ran are left out, and so are those that had not stopped at the end of the log (their work is unknown).
     `policies`: those of the pools are facts of the script, too."""
-    script = Script()
+    script = SimulationScript()
     asked: dict[str, tuple[int, TrialRequested]] = {}
     stopped: set[str] = set()
     times = _Times()
@@ -88,7 +88,7 @@ def recorded(events: Iterable[Event], *, policies: bool = False) -> Script:
         times.learn(data, event.time_us)
         if isinstance(data, PoolPolicyChanged) and not policies:
             continue
-        if isinstance(data, Request | ClusterRequest | AgentData):
+        if isinstance(data, RequestEvent | ClusterRequest | AgentData):
             script.facts.append((event.time_us, data))
         elif isinstance(data, TrialRequested):
             asked[data.trial_id] = (event.time_us, data)

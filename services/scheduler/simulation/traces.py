@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
-from tenuto.services.scheduler.simulation.script import Script, TrialScript, joined, submitted
+from tenuto.services.scheduler.simulation.script import SimulationScript, TrialScript, joined, submitted
 
 ARRIVALS = ("poisson", "bursty")
 GANGS = ((1, 50), (2, 20), (4, 18), (8, 12))
@@ -35,7 +35,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Job:
+class TraceJob:
     """One experiment: trials that arrive together."""
 
     arrives_us: int
@@ -58,7 +58,7 @@ def generated(
     mean_seconds: float = 3600.0,
     users: int = 5,
     auxiliary: float = 0.0,
-) -> list[Job]:
+) -> list[TraceJob]:
     """`load`: mean demand as a part of `slots`. Times are log-normal. Each user asks for half as much as the one before.
     `auxiliary`: part of the jobs that take no slots after all."""
     draw = random.Random(seed)
@@ -80,7 +80,7 @@ def generated(
         if auxiliary and draw.random() < auxiliary:
             size = 0
         found.append(
-            Job(
+            TraceJob(
                 arrives_us=round(now_us),
                 user=f"user-{user + 1}",
                 slots=size,
@@ -93,7 +93,7 @@ def generated(
     return found
 
 
-def read_csv(lines: Iterable[str], *, jobs_max: int = 1_000_000) -> list[Job]:
+def read_csv(lines: Iterable[str], *, jobs_max: int = 1_000_000) -> list[TraceJob]:
     """Raises TraceError. Jobs without slots or without duration are left out; times count from the first submission."""
     reader = csv.DictReader(lines)
     names = {name.strip().lower(): name for name in reader.fieldnames or ()}
@@ -108,10 +108,10 @@ def read_csv(lines: Iterable[str], *, jobs_max: int = 1_000_000) -> list[Job]:
     if not found:
         raise TraceError("The trace has no job with slots and a duration.")
     first_us = found[0].arrives_us
-    return [Job(**{**vars(job), "arrives_us": job.arrives_us - first_us}) for job in found]
+    return [TraceJob(**{**vars(job), "arrives_us": job.arrives_us - first_us}) for job in found]
 
 
-def _jobs(rows: Iterable[dict[str, str]], column: dict[str, str | None]) -> Iterator[Job]:
+def _jobs(rows: Iterable[dict[str, str]], column: dict[str, str | None]) -> Iterator[TraceJob]:
     for number, row in enumerate(rows, 2):
 
         def value(what: str, row: dict[str, str] = row) -> str:
@@ -129,7 +129,7 @@ def _jobs(rows: Iterable[dict[str, str]], column: dict[str, str | None]) -> Iter
             if slots < 1 or seconds <= 0:
                 continue
             priority = min(99, max(1, round(float(value("priority"))))) if value("priority") else 42
-            yield Job(
+            yield TraceJob(
                 arrives_us=round(_time(value("submitted")) * SECONDS),
                 user=value("user") or "user",
                 slots=slots,
@@ -154,18 +154,20 @@ def _name(text: str) -> str:
 
 
 def script_of(
-    jobs: Iterable[Job],
+    jobs: Iterable[TraceJob],
     agents: int,
     slots: int,
     *,
     foretold: bool = True,
     elastic: int = 1,
     auxiliary_max: int = AUXILIARY_TRIALS_MAX,
-) -> Script:
+) -> SimulationScript:
     """The jobs on a cluster of `agents` x `slots`. `foretold`: users say how long their trials run, as `expected_seconds`.
     `elastic`: trials may use up to so many times their slots. `auxiliary_max`: trials without slots on each agent at once."""
     names = [(f"agent-{number:04}", (f"rack={number // 4}",)) for number in range(agents)]
-    script = Script(facts=[(0, joined(name, slots, labels=labels, auxiliary_max=auxiliary_max)) for name, labels in names])
+    script = SimulationScript(
+        facts=[(0, joined(name, slots, labels=labels, auxiliary_max=auxiliary_max)) for name, labels in names]
+    )
     for experiment_id, job in enumerate(jobs, 1):
         gang = {"min": job.slots, "max": min(job.slots * elastic, agents * slots)} if elastic > 1 and job.slots else job.slots
         resources: dict[str, Any] = {"slots_per_trial": gang, "priority": job.priority, "workspace": job.workspace}
@@ -177,7 +179,7 @@ def script_of(
     return script
 
 
-def trials_of(experiment_id: int, job: Job) -> list[TrialScript]:
+def trials_of(experiment_id: int, job: TraceJob) -> list[TrialScript]:
     return [
         TrialScript(f"{experiment_id}-{number}", experiment_id, number, job.arrives_us, job.work_us)
         for number in range(1, job.trials + 1)

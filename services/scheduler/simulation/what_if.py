@@ -13,9 +13,9 @@ from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.what_if import Course, Figures, UserFigures, WhatIfAnswer, WhatIfQuestion
 from tenuto.services.scheduler.evolve import apply
-from tenuto.services.scheduler.simulation.cluster import Cluster
+from tenuto.services.scheduler.simulation.cluster import SimulatedCluster
 from tenuto.services.scheduler.simulation.outcome import Costs
-from tenuto.services.scheduler.simulation.script import Script, joined, recorded, segments
+from tenuto.services.scheduler.simulation.script import SimulationScript, joined, recorded, segments
 from tenuto.services.scheduler.state import initial, policy_of
 
 SEGMENTS_MAX = 20_000
@@ -33,7 +33,7 @@ class NotPossible(Exception):
         self.code = code
 
 
-def measured_costs(script: Script, costs: Costs | None = None) -> Costs:
+def measured_costs(script: SimulationScript, costs: Costs | None = None) -> Costs:
     """Costs with the times for starting and saving that the script's history shows."""
     found = costs or Costs()
     if script.startup_us is not None:
@@ -57,7 +57,7 @@ def what_if(events: Sequence[Event], question: WhatIfQuestion, observer: Observe
     agents = sorted({data.agent_id for _, data in changed.facts if isinstance(data, AgentJoined) and data.pool == question.pool})
     courses = [_recorded(past, script, question.pool, agents)]
     for name, run in (("simulated", script), ("changed", changed)):
-        cluster = Cluster(run, None, costs, keep_history=True, observer=observer)
+        cluster = SimulatedCluster(run, None, costs, keep_history=True, observer=observer)
         outcome = cluster.run()
         pictured = _Pictured(run, question.pool, agents)
         courses.append(pictured.course(name, outcome.history, outcome.end_us, outcome.unfinished))
@@ -77,7 +77,7 @@ def ran(history: History) -> set[str]:
     return {data.trial_id for _, data in history if isinstance(data, AllocationGranted)}
 
 
-def _changed(script: Script, question: WhatIfQuestion) -> Script:
+def _changed(script: SimulationScript, question: WhatIfQuestion) -> SimulationScript:
     start_us = min(time_us for time_us, _ in script.facts)
     facts = script.facts
     if question.policy is not None:
@@ -89,7 +89,7 @@ def _changed(script: Script, question: WhatIfQuestion) -> Script:
     return replace(script, facts=[(start_us, joined(name, question.slots, question.pool)) for name in added] + facts)
 
 
-def _recorded(past: History, script: Script, pool: str, agents: Sequence[str]) -> Course:
+def _recorded(past: History, script: SimulationScript, pool: str, agents: Sequence[str]) -> Course:
     """Recorded course of the script's trials."""
     known = {trial.trial_id for trial in script.trials}
     history = [(time_us, data) for time_us, data in past if getattr(data, "trial_id", None) in known]
@@ -111,7 +111,7 @@ class _Sums:
 
 
 class _Pictured:
-    def __init__(self, script: Script, pool: str, agents: Sequence[str]) -> None:
+    def __init__(self, script: SimulationScript, pool: str, agents: Sequence[str]) -> None:
         self._script, self._pool = script, pool
         self._index = {agent_id: at for at, agent_id in enumerate(agents)}
         self._arrives = {trial.trial_id: trial.arrives_us for trial in script.trials}

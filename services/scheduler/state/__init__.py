@@ -27,7 +27,7 @@ from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.state.settings import PoolPolicy as PoolPolicy
-from tenuto.services.scheduler.state.settings import ProvisionedPool
+from tenuto.services.scheduler.state.settings import ProvisionedSlots
 from tenuto.services.scheduler.state.settings import Share as Share
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 
@@ -333,7 +333,7 @@ class State:
     """Owner -> slots of live allocations; none with 0."""
     usage: Map[str, Usage] = field(default_factory=Map)
     """Use by `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
-    provisioned: Map[str, ProvisionedPool] = field(default_factory=Map)
+    provisioned: Map[str, ProvisionedSlots] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts."""
     nodes_ending: Map[str, str] = field(default_factory=Map)
     """Node that was returned or has failed -> its pool, until the provider has removed it entirely: nothing new begins on an

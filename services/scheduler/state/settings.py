@@ -9,7 +9,7 @@ from tenuto.schemas.events.pool import CapacityDemand
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisionedPool:
+class ProvisionedSlots:
     slots_most: int
     """Slots that as many nodes as the pool may have would offer: more is never wanted at once."""
     wanted: tuple[CapacityDemand, ...] = ()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from tenuto.schemas.events.search import TrialRequested
-from tenuto.services.searcher.state import Experiment, Place, Trial
+from tenuto.services.searcher.state import Experiment, PlanPoint, Trial
 from tenuto.services.searcher.state.records import copied
 
 
-def placed(experiment: Experiment, data: TrialRequested, rung: int) -> Place | None:
+def placed(experiment: Experiment, data: TrialRequested, rung: int) -> PlanPoint | None:
     """The place of a trial that is asked for now; None where it is that of its number, or none is kept."""
     if not experiment.keeps_places:
         return None
     if experiment.vacant:
         return experiment.vacant[0]
-    place = Place(experiment.next_place, rung)
+    place = PlanPoint(experiment.next_place, rung)
     if data.parent_trial_id is not None:
         parent = int(data.parent_trial_id.rsplit("-", 1)[1])
         hyperparameters = experiment.memory.get(parent)
@@ -22,7 +22,7 @@ def placed(experiment: Experiment, data: TrialRequested, rung: int) -> Place | N
     return None if place.number == data.trial_number else place
 
 
-def vacated(trial: Trial) -> Place:
+def vacated(trial: Trial) -> PlanPoint:
     """The place, for another trial."""
-    place = trial.place or Place(trial.number, trial.rung)
+    place = trial.place or PlanPoint(trial.number, trial.rung)
     return copied(place, {"tries": place.tries + 1, "refused": trial.number})

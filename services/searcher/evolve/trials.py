@@ -19,7 +19,7 @@ from tenuto.services.searcher.state import (
     Trial,
     Validated,
 )
-from tenuto.services.searcher.state.custom_operations import Asked
+from tenuto.services.searcher.state.custom_operations import WaitingOperation
 from tenuto.services.searcher.state.ranking import Rung
 
 IDS_CACHED_MAX = 4_096
@@ -41,7 +41,7 @@ def of_trial(fold: Callable[[Experiment, Trial, Any], Experiment]) -> Callable[[
     return folded
 
 
-def _without(extensions: tuple[tuple[int, Asked], ...], number: int) -> tuple[tuple[int, Asked], ...]:
+def _without(extensions: tuple[tuple[int, WaitingOperation], ...], number: int) -> tuple[tuple[int, WaitingOperation], ...]:
     return tuple(item for item in extensions if item[0] != number) if extensions else extensions
 
 

@@ -35,9 +35,9 @@ from functools import cached_property
 from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
 from tenuto.schemas.config.brackets import Bracket
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
-from tenuto.schemas.sentences.rungs import Ended, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
+from tenuto.schemas.sentences.rungs import EndedAtRung, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
 from tenuto.schemas.sentences.rungs import Waits as AshaWaits
-from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
+from tenuto.services.searcher.methods.base import PauseAtRung, Proposal, Rules
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.state import Experiment, Trial
 from tenuto.services.searcher.state.ranking import Key, Rung
@@ -85,7 +85,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
                 best = index
         return firsts[best]
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | PauseAtRung:
         if experiment.is_top(trial.rung):
             return completed(experiment, trial)
         if trial.key is None:
@@ -94,7 +94,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             return self._stop_or_go_on(experiment, trial, trial.key)
         # Algorithm 2: it joins those that wait, then its place goes to whom it is due, which may be itself.
         key = trial.key
-        return Waits(experiment.trial_id(trial.number), lambda: self._wait(experiment, trial, key))
+        return PauseAtRung(experiment.trial_id(trial.number), lambda: self._wait(experiment, trial, key))
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
         return self._promotion(experiment)
@@ -199,7 +199,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         numbers |= {"top": known, "ended": ended, "cut_off": self._metric_at(experiment, rung, known)}
         return self._stopped(experiment, key, NoChance(**numbers, expected=trials))
 
-    def _stopped(self, experiment: Experiment, key: Key, why: Ended) -> TrialStopped:
+    def _stopped(self, experiment: Experiment, key: Key, why: EndedAtRung) -> TrialStopped:
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),

@@ -20,7 +20,7 @@ from tenuto.schemas.sentences.search import Chosen, NewTrial, Requested
 from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
 from tenuto.services.searcher.methods.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.methods.versions import RULE_VERSION
-from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
+from tenuto.services.searcher.state import Experiment, PlanPoint, Remembers, Trial
 
 T = TypeVar("T", bound=Any)
 S = TypeVar("S", bound=BaseModel)
@@ -51,7 +51,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Waits:
+class PauseAtRung:
     """The trial pauses at its rung, unless it goes on or is stopped in the same decision: its reason is made only if it
     stays."""
 
@@ -92,8 +92,8 @@ class Method(Protocol):
 
     @property
     def keeps_places(self) -> bool:
-        """True if such a trial is followed by one at the same place (`state.Place`), for the sake of a search that is the same in
-        any order of arrival."""
+        """True if such a trial is followed by one at the same place (`state.PlanPoint`), for the sake of a search that is the
+        same in any order of arrival."""
         ...
 
     @property
@@ -123,7 +123,7 @@ class Method(Protocol):
         """The next new trial, for a free place; None: none now. Raises Undrawable where there never will be one."""
         ...
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | PauseAtRung:
         """Decision on a trial that was just compared at its rung."""
         ...
 
@@ -209,7 +209,7 @@ class Rules(Generic[T]):
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         return Proposal(self.hyperparameters(experiment.seed, experiment.requested + 1))
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | PauseAtRung:
         return completed(experiment, trial)
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
@@ -221,7 +221,7 @@ class Rules(Generic[T]):
     def last(self, experiment: Experiment) -> TrialExtended | None:
         return None
 
-    def again(self, experiment: Experiment, place: Place) -> Proposal:
+    def again(self, experiment: Experiment, place: PlanPoint) -> Proposal:
         """Another trial at a place, in a search that keeps places."""
         hyperparameters = self.hyperparameters(experiment.seed, place.key)
         return Proposal(hyperparameters, place.rung, numbers={"replaces": place.refused}, key=place.key)

@@ -21,7 +21,7 @@ from tenuto.services.searcher.methods.base import Proposal, Rules
 from tenuto.services.searcher.methods.reasons import scored
 from tenuto.services.searcher.methods.sampling import configuration, sample, started_at
 from tenuto.services.searcher.state import Experiment, Trial
-from tenuto.services.searcher.state.custom_operations import Asked
+from tenuto.services.searcher.state.custom_operations import WaitingOperation
 
 
 class Custom(Rules[CustomSearcher]):
@@ -75,11 +75,11 @@ class Custom(Rules[CustomSearcher]):
         return TrialPaused(experiment_id=experiment.id, trial_id=trial_id, reason=waits.reason())
 
 
-def asked_for(data: SearchOperationsRequested, index: int, operation: Operation) -> Asked:
-    return Asked(data.searcher, data.cause_position, index, operation.to_json().decode())
+def asked_for(data: SearchOperationsRequested, index: int, operation: Operation) -> WaitingOperation:
+    return WaitingOperation(data.searcher, data.cause_position, index, operation.to_json().decode())
 
 
-def carried_out(experiment: Experiment, asked: Asked, operation: Operation) -> TrialExtended | TrialStopped | None:
+def carried_out(experiment: Experiment, asked: WaitingOperation, operation: Operation) -> TrialExtended | TrialStopped | None:
     """Immediate decision on an operation about a trial. None: no decision, because the trial has ended meanwhile, or
     has to wait for a free place."""
     if not isinstance(operation, (Extend, Stop)):
@@ -99,7 +99,7 @@ def carried_out(experiment: Experiment, asked: Asked, operation: Operation) -> T
     return _extended(experiment, trial.number, asked)
 
 
-def changed_creation(asked: Asked, operation: Extend | Stop) -> Asked:
+def changed_creation(asked: WaitingOperation, operation: Extend | Stop) -> WaitingOperation:
     """A trial that has not started yet, after an operation about it."""
     if isinstance(operation, Stop):
         return replace(asked, stopped=True)
@@ -130,7 +130,7 @@ def _target(experiment: Experiment, operation: Extend) -> int:
     return min(operation.length, experiment.settings.max_length.value)
 
 
-def _extended(experiment: Experiment, number: int, asked: Asked) -> TrialExtended:
+def _extended(experiment: Experiment, number: int, asked: WaitingOperation) -> TrialExtended:
     length = _target(experiment, Extend.from_json(asked.operation))
     return TrialExtended(
         experiment_id=experiment.id,

@@ -10,8 +10,8 @@ from tenuto.schemas.reports import never_reported
 from tenuto.schemas.sentences.ends import (
     Canceled,
     EndedByItself,
-    Failed,
-    InvalidHyperparameters,
+    FailedTrial,
+    HyperparametersRefused,
     NothingReported,
     Outlived,
     RulesLost,
@@ -46,10 +46,10 @@ def ended_by_itself(experiment: Experiment, trial: Trial, cause: TrainingEnded) 
 def given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
     """Stops a trial that failed too often."""
     if trial.own_target is not None:
-        why = Failed(failures=cause.failures, length=trial.own_target, unit=experiment.unit)
+        why = FailedTrial(failures=cause.failures, length=trial.own_target, unit=experiment.unit)
     else:
         came, waited = experiment.rungs[trial.rung].size, trial.key is not None
-        why = Failed(failures=cause.failures, **at_rung(experiment, trial.rung), of=came, waited=waited)
+        why = FailedTrial(failures=cause.failures, **at_rung(experiment, trial.rung), of=came, waited=waited)
     return TrialStopped(experiment_id=experiment.id, trial_id=cause.trial_id, outcome="failed", reason=why.reason())
 
 
@@ -64,7 +64,7 @@ def invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | Tr
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="failed",
-        reason=InvalidHyperparameters(
+        reason=HyperparametersRefused(
             error=said, then=then, rung=at["rung"], length=at["length"], invalid=experiment.invalid
         ).reason(),
     )

@@ -9,7 +9,7 @@ the places that the last trials of a rung leave free.
 
 After a rung of n_i trials is complete, the best floor(n_i / eta) go on, at least one. Because a rung is compared only when it
 is complete, the order in which trials report changes nothing: one seed is one search. So that this holds where the model code
-refuses hyperparameters, another trial takes the very place of the refused one (`state.Place`).
+refuses hyperparameters, another trial takes the very place of the refused one (`state.PlanPoint`).
 
 Departures: a trial that failed, or whose metric is missing or not finite, counts as worst. A waiting trial that cannot be among
 the best any more is stopped at once instead of at the end of its rung. A trial whose own code ends its training counts at its

@@ -40,7 +40,7 @@ from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import ComparedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.methods.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
 from tenuto.services.searcher.methods.versions import KEEPS_POPULATION
-from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
+from tenuto.services.searcher.state import Experiment, PlanPoint, Remembers, Trial
 from tenuto.services.searcher.state.ranking import Key
 
 
@@ -187,7 +187,7 @@ class Pbt(Rules[PbtSearcher]):
             key=number,
         )
 
-    def _copy_again(self, experiment: Experiment, vacant: Place) -> Proposal:
+    def _copy_again(self, experiment: Experiment, vacant: PlanPoint) -> Proposal:
         assert vacant.hyperparameters is not None
         assert vacant.parent is not None
         return Proposal(

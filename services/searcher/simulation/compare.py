@@ -11,7 +11,7 @@ from typing import Any
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.methods.sampling import drawn, sample
 from tenuto.services.searcher.simulation.curves import Curves
-from tenuto.services.searcher.simulation.run import Outcome, Own, Surroundings, simulate
+from tenuto.services.searcher.simulation.run import Own, SearchOutcome, Surroundings, simulate
 
 TARGET_DRAWS = 300
 """The target is the best of so many random configurations at full length: about the top 0.3 %."""
@@ -72,7 +72,7 @@ def compare(
     for seed, landscape in enumerate(landscapes):
         known = seed > 0 and landscape is landscapes[0]
         targets.append(targets[0] if known else target_of(first, landscape))
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, list[SearchOutcome]] = {}
     for name, config in configs.items():
         decides = own if name == "custom" else None
         found[name] = [simulate(config, landscapes[seed], replace(around, seed=seed), seed, decides) for seed in range(seeds)]
@@ -80,7 +80,7 @@ def compare(
     return [_result(name, outcomes, targets, least) for name, outcomes in found.items()]
 
 
-def _result(name: str, outcomes: list[Outcome], targets: list[float], least: float) -> MethodResult:
+def _result(name: str, outcomes: list[SearchOutcome], targets: list[float], least: float) -> MethodResult:
     costs = sorted(outcome.cost_to(target) for outcome, target in zip(outcomes, targets, strict=True))
     return MethodResult(
         method=name,
@@ -99,7 +99,7 @@ def _result(name: str, outcomes: list[Outcome], targets: list[float], least: flo
     )
 
 
-def _best_by(outcome: Outcome, cost: float) -> float:
+def _best_by(outcome: SearchOutcome, cost: float) -> float:
     return min((loss for trained, _, loss in outcome.path if trained <= cost * (1 + 1e-9)), default=inf)
 
 
@@ -112,7 +112,7 @@ def _finite(cost: float) -> float | None:
     return cost if isfinite(cost) else None
 
 
-def _path(outcomes: list[Outcome]) -> tuple[tuple[float, float, float, float], ...]:
+def _path(outcomes: list[SearchOutcome]) -> tuple[tuple[float, float, float, float], ...]:
     walked = [outcome.path for outcome in outcomes if outcome.path]
     if not walked:
         return ()

@@ -89,7 +89,7 @@ def coordinates(space: Mapping[str, Any], hyperparameters: Mapping[str, Any]) ->
 
 
 @dataclass(frozen=True)
-class Table:
+class CurveTable:
     """Trained curves. The file is CSV: one column per hyperparameter (dotted path), then columns `loss@<length>`."""
 
     space: Mapping[str, Any]
@@ -98,7 +98,7 @@ class Table:
     losses: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def read(cls, path: Path, space: Mapping[str, Any]) -> Table:
+    def read(cls, path: Path, space: Mapping[str, Any]) -> CurveTable:
         """Raises ValueError with what is wrong with the file."""
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))

@@ -62,7 +62,7 @@ class Surroundings:
 
 
 @dataclass
-class Outcome:
+class SearchOutcome:
     """Outcome of a simulated search. `path` has a point for each time the best loss fell."""
 
     path: list[tuple[float, float, float]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Outcome:
 
 
 @dataclass
-class _Trial:
+class _SimulatedTrial:
     trial_id: str
     hyperparameters: dict[str, object]
     target: int
@@ -104,11 +104,11 @@ class Simulation:
         self.random = random.Random(around.seed)
         self.state: SearcherState = initial()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
-        self.queue: deque[_Trial] = deque()
-        self.trials: dict[str, _Trial] = {}
+        self.queue: deque[_SimulatedTrial] = deque()
+        self.trials: dict[str, _SimulatedTrial] = {}
         self.free = around.workers
         self.count = 0
-        self.outcome = Outcome()
+        self.outcome = SearchOutcome()
         self.submission = ExperimentSubmitted(
             experiment_id=1, config=config, seed=seed, context_hash="", context_size_bytes=0, user="simulation"
         )
@@ -118,7 +118,7 @@ class Simulation:
         self.unheard: deque[EventData] = deque()
         self.hearing = False
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchOutcome:
         self.put(self.submission)
         while self.heap and self.count < EVENTS_MAX:
             self.outcome.time, _, action = heapq.heappop(self.heap)
@@ -177,7 +177,7 @@ class Simulation:
     def react(self, data: EventData) -> None:
         match data:
             case TrialRequested():
-                trial = _Trial(data.trial_id, data.hyperparameters, data.target_length)
+                trial = _SimulatedTrial(data.trial_id, data.hyperparameters, data.target_length)
                 if data.source_checkpoint_id is not None:
                     trial.length = int(data.source_checkpoint_id.rsplit("@", 1)[1])
                 self.trials[data.trial_id] = trial
@@ -201,7 +201,7 @@ class Simulation:
             case _:
                 pass
 
-    def release(self, trial: _Trial) -> None:
+    def release(self, trial: _SimulatedTrial) -> None:
         trial.wanted = False
         trial.run += 1
         if trial.busy:
@@ -216,7 +216,7 @@ class Simulation:
                 self.free -= 1
                 self.train(trial, self.around.start_cost)
 
-    def train(self, trial: _Trial, delay: float) -> None:
+    def train(self, trial: _SimulatedTrial, delay: float) -> None:
         trial.run += 1
         run, steps = trial.run, trial.target - trial.length
         slow = self.random.random() < self.around.straggler_probability
@@ -227,13 +227,13 @@ class Simulation:
         else:
             self.at(delay + steps * pace, lambda: self.reach(trial, run))
 
-    def lose(self, trial: _Trial, run: int, trained: float) -> None:
+    def lose(self, trial: _SimulatedTrial, run: int, trained: float) -> None:
         """Killed: what it trained since its last checkpoint is paid for and gone."""
         if trial.run == run:
             self.outcome.trained += trained
             self.train(trial, self.around.start_cost)
 
-    def reach(self, trial: _Trial, run: int) -> None:
+    def reach(self, trial: _SimulatedTrial, run: int) -> None:
         if trial.run != run:
             return
         self.validate_on_the_way(trial)
@@ -256,7 +256,7 @@ class Simulation:
             )
         self.validate(trial, trial.length, loss)
 
-    def validate_on_the_way(self, trial: _Trial) -> None:
+    def validate_on_the_way(self, trial: _SimulatedTrial) -> None:
         """Reports to the searcher the last validations before the target, which are averaged with that at the target."""
         between = range(trial.length // self.period * self.period + self.period, trial.target, self.period)
         told = len(between) - (self.averaged - 1)
@@ -274,14 +274,14 @@ class Simulation:
             self.outcome.best = loss
             self.outcome.path.append((self.outcome.trained + more, self.outcome.time, loss))
 
-    def validate(self, trial: _Trial, length: int, loss: float) -> None:
+    def validate(self, trial: _SimulatedTrial, length: int, loss: float) -> None:
         metrics = {self.metric: self.sign * loss}
         self.put(ValidationReported(trial_id=trial.trial_id, allocation_id="", batches=length, length=length, metrics=metrics))
 
 
 def simulate(
     config: ExperimentConfig, curves: Curves, around: Surroundings | None = None, seed: int = 0, own: Own | None = None
-) -> Outcome:
+) -> SearchOutcome:
     """One search to its end. `seed` is the experiment's; what happens around it has a seed of its own. `own`: who decides where
     the searcher is `custom`. Raises SearchStuck."""
     return Simulation(config, curves, around or Surroundings(), seed, own).run()

@@ -16,7 +16,7 @@ from tenuto.schemas.events.search import PluginMethod
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.record import TrialSource
 from tenuto.schemas.sentences.search import PLUGIN
-from tenuto.services.searcher.state.custom_operations import Asked
+from tenuto.services.searcher.state.custom_operations import WaitingOperation
 from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
@@ -48,7 +48,7 @@ PLACE_TRIES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class PlanPoint:
     """Place of a trial in a search that must be the same in any order of arrival. A trial whose hyperparameters are refused is
     followed by another one at the same place, and all draws depend on the place instead of the trial's number."""
 
@@ -96,7 +96,7 @@ class Trial:
     """Id of its newest checkpoint, if the method copies trials."""
     own_target: int | None = None
     """The length that it trains to, where the method has no rungs (custom)."""
-    place: Place | None = None
+    place: PlanPoint | None = None
     """Its place, if the method keeps places: set until the trial goes on, where number and rung do not determine it."""
     recent: tuple[tuple[int, float], ...] = ()
     """Its last validations on the way to its target, as (batches, score), if validations are averaged."""
@@ -138,11 +138,11 @@ class Experiment:
     replaces: bool = True
     """True if another trial takes the place of one whose hyperparameters the model code refused."""
     keeps_places: bool = False
-    """True if that is the same `Place`, not only the next number."""
+    """True if that is the same `PlanPoint`, not only the next number."""
     earlier: Map[int, TrialSource] = Map()  # noqa: RUF009
     """Records of what trials reached in the experiment that this one goes on with, by trial number. A trial that is asked for has
     one only if it is the same trial."""
-    vacant: tuple[Place, ...] = ()
+    vacant: tuple[PlanPoint, ...] = ()
     """Places that wait for another trial; they are filled before any new one."""
     replacements: int = 0
     """Trials that filled a place again."""
@@ -173,9 +173,9 @@ class Experiment:
     best_score: float | None = None
     canceling: bool = False
     last_error: str = ""
-    creations: tuple[Asked, ...] = ()
+    creations: tuple[WaitingOperation, ...] = ()
     """custom: new trials that wait for a free place, in the order in which they were asked for."""
-    extensions: tuple[tuple[int, Asked], ...] = ()
+    extensions: tuple[tuple[int, WaitingOperation], ...] = ()
     """custom: by trial number, trials that are to go on and wait for a free place."""
     ending: str | None = None
     """Set when the search is ended from outside the method's rules; the error, or nothing where it is complete. custom: by the

@@ -15,7 +15,7 @@ class AskedNumbers(TypedDict):
 
 
 @dataclass(frozen=True)
-class Asked:
+class WaitingOperation:
     """An operation of a user's own searcher that waits for a free place."""
 
     by: str

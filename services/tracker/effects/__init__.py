@@ -28,7 +28,7 @@ REMEMBERED_MAX = 20_000
 """Most checkpoints, and most experiments, that are remembered: some megabytes."""
 
 
-class Remembered:
+class DeletionEvents:
     """Recent events that deletions need, so that they need not be read from the log: a trial that saves at every batch has as
     many deletions, and reading for each would cost ten times as much as recording did."""
 
@@ -62,7 +62,7 @@ class Remembered:
         self._locations.pop((deleted.trial_id, deleted.checkpoint_id), None)
 
 
-async def delete_checkpoint(log: EventLog, stores: Stores, remembered: Remembered, event: Event) -> None:
+async def delete_checkpoint(log: EventLog, stores: Stores, remembered: DeletionEvents, event: Event) -> None:
     """Raises OSError (StoreError, for a store) when it cannot be deleted now; NotOurs, a StoreError too, when it must not be."""
     data = event.data
     assert isinstance(data, CheckpointDeleted)
@@ -81,7 +81,7 @@ async def delete_checkpoint(log: EventLog, stores: Stores, remembered: Remembere
     remembered.forget(data)
 
 
-async def _own_store(log: EventLog, remembered: Remembered, experiment_id: int) -> str:
+async def _own_store(log: EventLog, remembered: DeletionEvents, experiment_id: int) -> str:
     name = remembered.store(experiment_id)
     if name is None:
         name = await store_of(log, experiment_id)

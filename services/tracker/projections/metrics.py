@@ -12,7 +12,7 @@ import asyncpg
 
 from tenuto.kernel.metrics.columns import Columns, Point, cut, merged, sets_of
 from tenuto.kernel.metrics.extents import TAIL_CHUNKS, Change, Extent, changes
-from tenuto.kernel.metrics.packing import CHUNK_FIELDS, Chunk, packed, unpacked
+from tenuto.kernel.metrics.packing import CHUNK_FIELDS, MetricChunk, packed, unpacked
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import MetricsRead
 from tenuto.services.tracker.projections import trial_number
@@ -155,11 +155,11 @@ def _together(old: Sequence[Known], new: Columns, change: Change) -> Columns:
     return result
 
 
-def _is_same(made: Chunk, before: Known) -> bool:
+def _is_same(made: MetricChunk, before: Known) -> bool:
     columns, steps, numbers = before
     return (tuple(sorted(made.names)), made.steps, made.numbers) == (columns.names, steps, numbers)
 
 
-def _value(chunk: Chunk, name: str) -> object:
+def _value(chunk: MetricChunk, name: str) -> object:
     value = getattr(chunk, name)
     return list(value) if isinstance(value, tuple) else value

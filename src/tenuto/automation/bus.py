@@ -23,7 +23,7 @@ from nats.aio.msg import Msg
 from tenuto.automation.window import Window, page
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away
-from tenuto.kernel.bus import Link
+from tenuto.kernel.bus import BusLinkLog
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -47,7 +47,7 @@ class BusSource:
         have."""
         self._client = client
         self._more = asyncio.Event()
-        self._link = Link(settings, "automation")
+        self._link = BusLinkLog(settings, "automation")
         self._broker = NatsBroker(
             settings.nats_url,
             **self._link.options(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from tenuto.client import AsyncClient
-from tenuto.client.messages import AT_LEAST_HEADER, Page, Request, Upload
+from tenuto.client.messages import AT_LEAST_HEADER, AnswerPage, Request, Upload
 from tenuto.schemas.ids import name_id
 
 KEYED = frozenset({"POST", "PATCH"})
@@ -33,7 +33,7 @@ class AsOf(AsyncClient):
         self._patience_seconds, self._notice, self._answered = base._patience_seconds, base._notice, base._answered
         self._position = position
 
-    async def _once(self, request: Request) -> Page:
+    async def _once(self, request: Request) -> AnswerPage:
         headers = {**request.headers, AT_LEAST_HEADER: str(self._position)}
         return await super()._once(dataclasses.replace(request, headers=headers))
 
@@ -56,7 +56,7 @@ class Cluster(AsOf):
     ) -> Any:
         return await super().submit(config, context, context_bytes, origin, key=self._next_key() if key is None else key)
 
-    async def _send(self, request: Request) -> Page:
+    async def _send(self, request: Request) -> AnswerPage:
         if request.method in KEYED and not isinstance(request.body, Upload):
             headers = {**request.headers, "Idempotency-Key": self._next_key()}
             request = dataclasses.replace(request, headers=headers)
@@ -95,14 +95,14 @@ class DryCluster(Cluster):
             body = config.decode(errors="replace")
         return self._recorded(Call("POST", "/experiments", {"config": body, "context_bytes": context_bytes}))
 
-    async def _once(self, request: Request) -> Page:
+    async def _once(self, request: Request) -> AnswerPage:
         if _OF_MADE.match(request.path):
             raise NotMade("What follows depends on what a dry run does not make.")
         if request.method == "GET":
             return await super()._once(request)
         assert not isinstance(request.body, Upload)
         body = json.loads(request.body) if request.body else None
-        return Page(json.dumps(self._recorded(Call(request.method, request.path, body))).encode(), False, "")
+        return AnswerPage(json.dumps(self._recorded(Call(request.method, request.path, body))).encode(), False, "")
 
     def follow(self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None) -> Any:
         if experiment == MADE:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, Refused
-from tenuto.kernel.reactions import Progress
+from tenuto.kernel.reactions import ReceiverProgress
 
 HEARTBEAT_SECONDS = 5.0
 """Interval of notes without news: a sixth of the time after which the gateway calls a process silent."""
@@ -25,7 +25,7 @@ class Superseded(Exception):
     """Another process of this automation was started later, or the automation was removed."""
 
 
-def _body(rule: str, progress: Progress) -> dict[str, Any]:
+def _body(rule: str, progress: ReceiverProgress) -> dict[str, Any]:
     return {
         "rule": rule,
         "position": progress.position,
@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, client: AsyncClient, name: str, run: int, positions: Mapping[str, int]) -> None:
         """`positions` of the rules, as the gateway has them."""
         self._client, self._path, self._run = client, f"/automations/{name}", run
-        self.progress = {rule: Progress(position) for rule, position in positions.items()}
+        self.progress = {rule: ReceiverProgress(position) for rule, position in positions.items()}
         self._noted = self._bodies()
         self._parking: list[Parking] = []
         self._handled: list[int] = []

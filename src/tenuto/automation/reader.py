@@ -24,7 +24,7 @@ from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, ClientError
 from tenuto.client.target import Target
 from tenuto.kernel.private_files import write_private
-from tenuto.kernel.reactions import Failure, Progress, Reaction, Retries
+from tenuto.kernel.reactions import Failure, Reaction, ReceiverProgress, Retries
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 
@@ -43,21 +43,21 @@ Handler = Callable[[Event[Any]], Awaitable[object]]
 H = TypeVar("H", bound=Handler)
 
 
-class Place(NamedTuple):
+class HandledEvent(NamedTuple):
     """The last event that was handled."""
 
     position: int
     event_id: str
 
 
-class Position(Protocol):
+class PositionStore(Protocol):
     """Store of a reader's position. Kept in the database that a handler writes to, in the same transaction, effects happen
     once."""
 
-    async def load(self) -> Place | None:
+    async def load(self) -> HandledEvent | None:
         """Last position; None: nothing was handled yet."""
 
-    async def save(self, place: Place) -> None:
+    async def save(self, place: HandledEvent) -> None:
         """Stores the position; returns when it would survive a crash."""
 
 
@@ -66,23 +66,23 @@ class FilePosition:
         """Position in a file: one for each reader, on a disk that outlives the program. It is made at the first event."""
         self.file = Path(file)
 
-    async def load(self) -> Place | None:
+    async def load(self) -> HandledEvent | None:
         """Raises OSError, and ValueError for a file of something else."""
         try:
             told = json.loads(await asyncio.to_thread(self.file.read_text))
-            return Place(int(told["position"]), str(told["event_id"]))
+            return HandledEvent(int(told["position"]), str(told["event_id"]))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self.file} holds no position of a reader: name another file.") from error
 
-    async def save(self, place: Place) -> None:
+    async def save(self, place: HandledEvent) -> None:
         await asyncio.to_thread(write_private, self.file.absolute(), json.dumps(place._asdict()))
 
 
 class Reader:
     def __init__(
-        self, position: Position, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
+        self, position: PositionStore, *, after: int = 0, target: Target | None = None, settings: Settings | None = None
     ) -> None:
         """Reader that begins behind position `after` if none is stored yet; 0: with the first event of the log. `target`: the
         cluster's REST door; None: as the command line finds it. `settings`: of the bus; None: TENUTO_NATS_URL, _USER and
@@ -140,7 +140,7 @@ class Reader:
     async def _handle_all(self, window: Window) -> None:
         more = window.waking()
         retries = Retries(PAUSE_SECONDS, PAUSE_SECONDS_MAX)
-        reaction = Reaction(retries, lambda: time.time_ns() // 1000, progress=Progress(window.end))
+        reaction = Reaction(retries, lambda: time.time_ns() // 1000, progress=ReceiverProgress(window.end))
         while True:
             position = reaction.progress.position
             more.clear()
@@ -154,7 +154,7 @@ class Reader:
             for told in found.events:
                 wanted = [handler for types, handler in self._handlers if not types or told["type"] in types]
                 for handler in wanted:
-                    await reaction.settle(_Delivery(handler, told), told["position"])
+                    await reaction.settle(_EventDelivery(handler, told), told["position"])
                 unsaved = told
                 if wanted:
                     await self._save(told)
@@ -167,10 +167,10 @@ class Reader:
                 await more.wait()
 
     async def _save(self, told: Told) -> None:
-        await self._position.save(Place(told["position"], told["id"]))
+        await self._position.save(HandledEvent(told["position"], told["id"]))
 
 
-class _Delivery:
+class _EventDelivery:
     """Delivery of one event to a handler."""
 
     def __init__(self, handler: Handler, told: Told) -> None:
@@ -185,10 +185,10 @@ class _Delivery:
     def failure(self, error: Exception) -> Failure:
         return Failure(f"{type(error).__name__}: {error}", "outage" if _is_outage(error) else "attempt")
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         raise AssertionError("the attempts have no limit")
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         seconds = max(0.0, (progress.next_us or 0) / 1e6 - time.time())
         logger.warning(
             "%s failed at event %d (%s); it gets the event again in %.2g s",
@@ -209,7 +209,7 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, BUS_AWAY)
 
 
-async def _check(client: AsyncClient, place: Place) -> None:
+async def _check(client: AsyncClient, place: HandledEvent) -> None:
     """Checks that the place is in this log. Raises ValueError if it is in another one: going on would pass over events unseen."""
     other = f"The position {place.position} of this reader belongs to another log: begin anew, with another file."
     tried_seconds = 0.0
@@ -229,4 +229,4 @@ async def _check(client: AsyncClient, place: Place) -> None:
         await asyncio.sleep(AWAY_SECONDS)
 
 
-__all__ = ["ClientError", "Event", "FilePosition", "Place", "Position", "Reader"]
+__all__ = ["ClientError", "Event", "FilePosition", "HandledEvent", "PositionStore", "Reader"]

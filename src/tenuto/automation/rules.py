@@ -18,7 +18,7 @@ from tenuto.automation.window import Told, Window, page
 from tenuto.client import AsyncClient
 from tenuto.client.errors import Away, ClientError, Refused
 from tenuto.client.target import Target
-from tenuto.kernel.reactions import CannotPark, Failure, Progress, Reaction, Retries
+from tenuto.kernel.reactions import CannotPark, Failure, Reaction, ReceiverProgress, Retries
 
 PAUSE_SECONDS = 1.0
 """Wait before the second attempt; doubles up to PAUSE_SECONDS_MAX, with jitter."""
@@ -93,7 +93,7 @@ async def _guarded(made: Coroutine[Any, Any, object]) -> None:
         raise HandlerFailed(f"{type(error).__name__}: {error}") from error
 
 
-class _Delivery:
+class _RuleDelivery:
     """Delivery of one event to the handler of a rule. `retry`: the parked event, if it is one."""
 
     def __init__(self, runner: RuleRunner, position: int, told: Told | None, retry: Retry | None = None) -> None:
@@ -121,7 +121,7 @@ class _Delivery:
     def failure(self, error: Exception) -> Failure:
         return Failure(str(error), "final" if isinstance(error, Park) else "outage" if isinstance(error, Away) else "attempt")
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         try:
             await self._runner.ledger.park(self._runner.rule.name, self._position, self._type, failure.reason)
         except Refused as error:
@@ -130,7 +130,7 @@ class _Delivery:
             self._runner.ledger.tried(self._retry.number)
         self.say(f"is parked: {failure.reason}")
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         seconds = max(0.0, (progress.next_us or 0) / 1e6 - time.time())
         if self._retry is None:
             self._runner.note(progress)
@@ -153,7 +153,7 @@ class RuleRunner:
         self._reaction = self._reacting(rule.attempts, ledger.progress[rule.name])
         self.stopping = asyncio.Event()
 
-    def _reacting(self, attempts: int, progress: Progress) -> Reaction:
+    def _reacting(self, attempts: int, progress: ReceiverProgress) -> Reaction:
         retries = Retries(PAUSE_SECONDS, PAUSE_SECONDS_MAX, attempts_max=attempts)
         return Reaction(retries, lambda: time.time_ns() // 1000, random.random, progress)
 
@@ -194,7 +194,7 @@ class RuleRunner:
                 if found.upto >= self._window.start and not self._retries:
                     await self._wake.wait()
 
-    def note(self, progress: Progress) -> None:
+    def note(self, progress: ReceiverProgress) -> None:
         self.ledger.progress[self.rule.name] = progress
         self.ledger.changed()
 
@@ -204,7 +204,7 @@ class RuleRunner:
 
     async def _handle(self, told: Told) -> bool:
         """Tries the event until it is handled or parked; False if the process stops before."""
-        delivery = _Delivery(self, told["position"], told)
+        delivery = _RuleDelivery(self, told["position"], told)
         if not await self._reaction.settle(delivery, told["position"]):
             return False
         self.note(self._reaction.progress)
@@ -213,8 +213,8 @@ class RuleRunner:
     async def _again(self, retry: Retry) -> None:
         """Tries a parked event once more; what fails is parked again."""
         found = await page(self._client, retry.position - 1, retry.position, 1)
-        delivery = _Delivery(self, retry.position, found[0] if found else None, retry)
-        await self._reacting(1, Progress()).settle(delivery, retry.position)
+        delivery = _RuleDelivery(self, retry.position, found[0] if found else None, retry)
+        await self._reacting(1, ReceiverProgress()).settle(delivery, retry.position)
 
     async def pause(self, seconds: float) -> None:
         try:

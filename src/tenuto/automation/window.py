@@ -17,7 +17,7 @@ PAGE_EVENTS = 500
 Told = dict[str, Any]
 
 
-class Page(NamedTuple):
+class EventWindow(NamedTuple):
     events: list[Told]
     upto: int
     """Position up to which there are no others."""
@@ -54,14 +54,14 @@ class Window:
         for event in self._waking:
             event.set()
 
-    async def after(self, position: int) -> Page:
+    async def after(self, position: int) -> EventWindow:
         """Events known behind a position; empty if there are none. Raises ClientError."""
         if position >= self.start:
             first = bisect_right(self._events, position, key=lambda item: int(item[0]["position"]))
-            return Page([told for told, _ in self._events[first : first + PAGE_EVENTS]], position)
+            return EventWindow([told for told, _ in self._events[first : first + PAGE_EVENTS]], position)
         start = self.start
         events = await page(self._client, position, start)
-        return Page(events, position if events else start)
+        return EventWindow(events, position if events else start)
 
 
 async def page(client: AsyncClient, after: int, upto: int | None = None, limit: int = PAGE_EVENTS) -> list[Told]:

@@ -37,7 +37,7 @@ Logarithmic = Annotated[bool, typer.Option("--log", help="With --plot: a logarit
 
 
 @dataclass(frozen=True)
-class Curve:
+class LabeledCurve:
     label: str
     points: Sequence[tuple[float, float]]
     """Batches and value, by batches; finite numbers."""
@@ -46,7 +46,7 @@ class Curve:
 @dataclass(frozen=True)
 class Picture:
     title: str
-    curves: Sequence[Curve]
+    curves: Sequence[LabeledCurve]
     others: Sequence[str]
     """Metrics that could be drawn, too."""
 
@@ -68,10 +68,10 @@ def of_experiment(rest: Client, view: dict[str, Any], ranked: Sequence[dict[str,
     name = _chosen(metric, view["metric"], names, what)
     kinds: tuple[Kind, ...] = ("validation", "training")
     for kind in kinds:
-        curves: list[Curve] = []
+        curves: list[LabeledCurve] = []
         for trial in ranked[: 2 * CURVES_MAX]:
             if points := _points(rest, trial["id"], kind, name):
-                curves.append(Curve(f"{trial['id']} ({_at_last(points)})", points))
+                curves.append(LabeledCurve(f"{trial['id']} ({_at_last(points)})", points))
             if len(curves) == CURVES_MAX:
                 break
         if curves:
@@ -87,7 +87,7 @@ def of_trial(rest: Client, view: dict[str, Any], metric: str | None) -> Picture:
     name = _chosen(metric, searched, names, f"Trial {view['id']}")
     kinds: tuple[Kind, ...] = ("validation", "training")
     found = [(kind, _points(rest, view["id"], kind, name)) for kind in kinds]
-    curves = [Curve(f"{kind} ({_at_last(points)})", points) for kind, points in found if points]
+    curves = [LabeledCurve(f"{kind} ({_at_last(points)})", points) for kind, points in found if points]
     if not curves:
         raise CliError(f"Trial {view['id']} has no values of {_short(name)} yet; {_told(names)}")
     return Picture(f"{_short(name)} by batches", curves, _without(names, name))

@@ -15,7 +15,7 @@ from tenuto.cli.say import say
 from tenuto.kernel.scratch import scratch_directory
 
 if TYPE_CHECKING:
-    from tenuto.client.tracking import Run, Tracking
+    from tenuto.client.tracking import TrackedRun, Tracking
 
 PAGE = 1_000
 ALLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
@@ -138,13 +138,13 @@ def checked(ask: Any) -> Any:
         raise CliError(f"MLflow refuses this: {str(error).splitlines()[0][:500]}") from error
 
 
-def _read(client: Any, run: Any) -> Run:
-    from tenuto.client.tracking import Run
+def _read(client: Any, run: Any) -> TrackedRun:
+    from tenuto.client.tracking import TrackedRun
 
     info = run.info
     tags = {**run.data.tags, "tenuto.imported": f"mlflow run {info.run_id}"}
     tags.setdefault("mlflow.user", info.user_id or "")
-    return Run(
+    return TrackedRun(
         key=f"mlflow {info.run_id}",
         name=info.run_name or "",
         status=info.status,

@@ -13,7 +13,7 @@ from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
-    from tenuto.services.scheduler.simulation.outages import Outage
+    from tenuto.services.scheduler.simulation.outages import SlotOutage
     from tenuto.services.scheduler.simulation.script import Segment
 
 PICTURE_SLOTS_MAX = 1_024
@@ -98,7 +98,7 @@ def draw(
     path: Path,
     title: str,
     marked: dict[str, list[tuple[int, str]]] | None = None,
-    out: Sequence[Outage] = (),
+    out: Sequence[SlotOutage] = (),
 ) -> None:
     """A row a slot, a colour an experiment. A dark edge: the trial was told to save and leave. Hatched: the slot was out of
     service. Raises CliError."""
@@ -148,7 +148,7 @@ def draw(
         pyplot.close(figure)
 
 
-def _hatch(axes: Any, out: Sequence[Outage], rows: dict[tuple[str, int], int], start_us: int, scale: float) -> None:
+def _hatch(axes: Any, out: Sequence[SlotOutage], rows: dict[tuple[str, int], int], start_us: int, scale: float) -> None:
     for why, hatch, name in (("closed", "////", "out of service"), ("gone", "....", "agent gone")):
         shown = [item for item in out if item.why == why and (item.agent_id, item.slot_id) in rows]
         if shown:

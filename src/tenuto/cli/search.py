@@ -226,9 +226,9 @@ class _Runner:
 
     def _patiently(self, path: str, body: dict[str, Any]) -> Any:
         """Posts, and waits while the cluster is unreachable; a request that is sent twice is recorded once."""
-        from tenuto.client.waiting import Outage
+        from tenuto.client.waiting import ClusterOutage
 
-        outage = Outage(notice)
+        outage = ClusterOutage(notice)
         while True:
             try:
                 answer = self._rest.post(path, body)

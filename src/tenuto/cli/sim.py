@@ -226,12 +226,12 @@ def same_settings(name: str, config: ExperimentConfig) -> set[str]:
 
 
 def curves_of(config: ExperimentConfig, path: Path | None) -> Any:
-    from tenuto.services.searcher.simulation.curves import PowerLaw, Table
+    from tenuto.services.searcher.simulation.curves import CurveTable, PowerLaw
 
     if path is None:
         return lambda seed: PowerLaw(config.hyperparameters, config.searcher.max_length.value, seed=seed)
     try:
-        table = Table.read(path, config.hyperparameters)
+        table = CurveTable.read(path, config.hyperparameters)
     except (OSError, ValueError) as error:
         raise CliError(f"The curves cannot be read: {error}.") from error
     return lambda seed: table

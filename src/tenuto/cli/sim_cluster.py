@@ -12,8 +12,8 @@ from tenuto.cli.errors import CliError
 
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
-    from tenuto.services.scheduler.simulation.cluster import Outcome
-    from tenuto.services.scheduler.simulation.script import Script
+    from tenuto.services.scheduler.simulation.cluster import SimulationOutcome
+    from tenuto.services.scheduler.simulation.script import SimulationScript
 
 POLICIES = ("priority", "fair_share", "fifo")
 HOUR_US = 3_600_000_000
@@ -54,7 +54,7 @@ def simulate(
 ) -> None:
     """Run a cluster under a virtual clock and compare policies: utilisation, waiting, fairness, preempted work."""
     from tenuto.cli.picture import draw, marks, recorded_events
-    from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
+    from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster
     from tenuto.services.scheduler.simulation.outages import outages
     from tenuto.services.scheduler.simulation.script import segments
     from tenuto.services.scheduler.simulation.what_if import measured_costs
@@ -80,7 +80,7 @@ def simulate(
     for name in chosen:
         script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic, auxiliary)
         costs = measured_costs(script, Costs(failures_us=round(failures_hours * HOUR_US)))
-        cluster = Cluster(script, name, costs, seed=seed, keep_history=picture is not None)
+        cluster = SimulatedCluster(script, name, costs, seed=seed, keep_history=picture is not None)
         outcome = cluster.run()
         outcomes.append(outcome)
         if picture:
@@ -96,7 +96,7 @@ def _named(picture: Path, name: str) -> Path:
 def _script(
     events: list[Event], trace: Path | None, arrivals: str, jobs: int, load: float, agents: int, slots: int, seed: int,
     elastic: int, auxiliary: float,
-) -> Script:  # fmt: skip
+) -> SimulationScript:  # fmt: skip
     from tenuto.services.scheduler.simulation import script, traces
 
     if events:
@@ -118,7 +118,7 @@ def _script(
     return traces.script_of(drawn, agents, slots, elastic=elastic)
 
 
-def _report(outcomes: list[Outcome], json: bool) -> None:
+def _report(outcomes: list[SimulationOutcome], json: bool) -> None:
     from tenuto.cli.output import print_json, show_rows
 
     rows = [_row(outcome) for outcome in outcomes]
@@ -159,7 +159,7 @@ def _report(outcomes: list[Outcome], json: bool) -> None:
     show_rows(heads, cells, "Nothing was simulated.")
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: SimulationOutcome) -> dict[str, Any]:
     waits = sorted(outcome.waits_us) or [0]
     return {
         "policy": outcome.policy,

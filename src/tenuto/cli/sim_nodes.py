@@ -22,8 +22,8 @@ from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.simulation.fleet import Fleet
 from tenuto.services.launcher.simulation.provider import Faults, SimulatedProvider
 from tenuto.services.launcher.simulation.threshold import Threshold, least_paid_us
-from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
-from tenuto.services.scheduler.simulation.script import Script, joined
+from tenuto.services.scheduler.simulation.cluster import Costs, SimulatedCluster, SimulationOutcome
+from tenuto.services.scheduler.simulation.script import SimulationScript, joined
 
 POOL = "default"
 HOUR_US = 3_600_000_000
@@ -36,7 +36,7 @@ class Bill:
     """Result of one way to have nodes."""
 
     way: str
-    outcome: Outcome
+    outcome: SimulationOutcome
     node_hours: float
     slot_hours: float
     """Slots of these nodes, while they were paid for."""
@@ -45,16 +45,16 @@ class Bill:
     """Nodes that were ever started."""
 
 
-class Run:
+class NodeSimulation:
     """One load on nodes that come and go. `way`: provisioned or threshold."""
 
     def __init__(
-        self, script: Script, policy: str, costs: Costs, settings: Provisioning, *, boot_us: int, poll_us: int, seed: int = 0,
-        faults: Faults | None = None, way: str = "provisioned", latency_us: int = 0, keep_log: bool = False,
+        self, script: SimulationScript, policy: str, costs: Costs, settings: Provisioning, *, boot_us: int, poll_us: int,
+        seed: int = 0, faults: Faults | None = None, way: str = "provisioned", latency_us: int = 0, keep_log: bool = False,
         observer: Callable[[EventData], None] | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.boot_us, self.way, self._observer = settings, boot_us, way, observer
-        self.cluster = Cluster(script, policy, costs, seed=seed, observer=self._observe)
+        self.cluster = SimulatedCluster(script, policy, costs, seed=seed, observer=self._observe)
         self.provider = SimulatedProvider(boot_us, faults, seed)
         self.use: dict[str, list[tuple[int, int]]] = {}
         """Type -> changes of the number of its nodes that have work."""
@@ -169,24 +169,24 @@ class Run:
         return least_paid_us(changes, self.boot_us) / HOUR_US
 
 
-def static(script: Script, policy: str, costs: Costs, settings: Provisioning, seed: int = 0) -> Bill:
+def static(script: SimulationScript, policy: str, costs: Costs, settings: Provisioning, seed: int = 0) -> Bill:
     """nodes_max nodes of the first type, from the first arrival to the end of the last trial."""
     first = settings.node_types[0]
     start_us = min([time_us for time_us, _ in script.facts] + [trial.arrives_us for trial in script.trials], default=0)
     agents: list[tuple[int, EventData]] = [
         (start_us, joined(f"{POOL}-{number}", first.slots, labels=first.labels)) for number in range(1, settings.nodes_max + 1)
     ]
-    outcome = Cluster(Script([*agents, *script.facts], script.trials), policy, costs, seed=seed).run()
+    outcome = SimulatedCluster(SimulationScript([*agents, *script.facts], script.trials), policy, costs, seed=seed).run()
     hours = settings.nodes_max * (outcome.end_us - outcome.start_us) / HOUR_US
     return Bill("static", outcome, hours, hours * first.slots, hours * first.cost_per_hour, settings.nodes_max)
 
 
-def _waits(cluster: Cluster) -> bool:
+def _waits(cluster: SimulatedCluster) -> bool:
     """True if anything waits in the scheduler's queue."""
     return any(experiment.waiting and not experiment.paused for experiment in cluster.state.experiments.values())
 
 
-def unserved(script: Script) -> Script:
+def unserved(script: SimulationScript) -> SimulationScript:
     """The load without the script's own agents, in one pool."""
     facts: list[tuple[int, EventData]] = []
     for time_us, data in script.facts:
@@ -196,9 +196,9 @@ def unserved(script: Script) -> Script:
             facts.append((time_us, data.model_copy(update={"config": config})))
         elif not isinstance(data, OF_PLACES):
             facts.append((time_us, data))
-    return Script(facts, script.trials, script.startup_us, script.save_us)
+    return SimulationScript(facts, script.trials, script.startup_us, script.save_us)
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: NodeSimulation) -> dict[str, Any]:
     decided = run.fleet.decided if run.fleet is not None else {}
     return {kind.TYPE: decided.get(kind.TYPE, 0) for kind in (NodeRequested, NodeFailed, NodeReleased)}

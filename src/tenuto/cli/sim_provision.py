@@ -10,7 +10,7 @@ from tenuto.cli.errors import CliError
 if TYPE_CHECKING:
     from tenuto.cli.sim_nodes import Bill
     from tenuto.schemas.provisioning import Provisioning
-    from tenuto.services.scheduler.simulation.script import Script
+    from tenuto.services.scheduler.simulation.script import SimulationScript
 
 POLL_SECONDS = 30.0
 """Simulated time between two polls of the provider."""
@@ -46,7 +46,9 @@ def read_provisioning(file: Path) -> Provisioning:
     return settings
 
 
-def compare_ways(script: Script, policies: list[str], settings: Provisioning, boot_seconds: float, seed: int, json: bool) -> None:
+def compare_ways(
+    script: SimulationScript, policies: list[str], settings: Provisioning, boot_seconds: float, seed: int, json: bool
+) -> None:
     from tenuto.cli.output import print_json, seconds, show_rows
 
     rows = [row for policy in policies for row in rows_of(script, policy, settings, boot_seconds, seed)]
@@ -71,9 +73,11 @@ def compare_ways(script: Script, policies: list[str], settings: Provisioning, bo
     show_rows(heads, cells, "Nothing was simulated.")
 
 
-def rows_of(script: Script, policy: str, settings: Provisioning, boot_seconds: float, seed: int) -> list[dict[str, Any]]:
+def rows_of(
+    script: SimulationScript, policy: str, settings: Provisioning, boot_seconds: float, seed: int
+) -> list[dict[str, Any]]:
     """One row per way to have nodes, and one for the least that anybody could have paid for what the first one ran."""
-    from tenuto.cli.sim_nodes import Run, static, unserved
+    from tenuto.cli.sim_nodes import NodeSimulation, static, unserved
     from tenuto.services.scheduler.simulation.cluster import Costs
     from tenuto.services.scheduler.simulation.what_if import measured_costs
 
@@ -85,7 +89,7 @@ def rows_of(script: Script, policy: str, settings: Provisioning, boot_seconds: f
         if way == "static":
             rows.append(_row(policy, static(load, policy, costs, settings, seed)))
             continue
-        run = Run(load, policy, costs, settings, boot_us=boot_us, poll_us=poll_us, seed=seed, way=way)
+        run = NodeSimulation(load, policy, costs, settings, boot_us=boot_us, poll_us=poll_us, seed=seed, way=way)
         rows.append(_row(policy, run.run()))
         if way == "provisioned":
             hours, cost = run.oracle()

@@ -67,7 +67,7 @@ class Request:
         return sent
 
 
-class Page(NamedTuple):
+class AnswerPage(NamedTuple):
     body: bytes
     more: bool
     """True if there is more behind it."""

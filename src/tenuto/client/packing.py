@@ -57,7 +57,7 @@ def pack(directory: Path | None, out: IO[bytes], size_bytes_max: int) -> Packed:
     """Writes the archive (tar.gz) to `out`; None if the directory has no files. Raises ClientError for a directory that cannot be
     packed or is too large."""
     files = [] if directory is None else list(_files(directory))
-    counted = _Counted(out, size_bytes_max)
+    counted = _CountedWriter(out, size_bytes_max)
     try:
         # No file name and no time in the gzip header: equal content must give equal bytes.
         with (
@@ -231,7 +231,7 @@ class _TooLarge(Exception):
     pass
 
 
-class _Counted:
+class _CountedWriter:
     """Counts, hashes and limits the written bytes."""
 
     def __init__(self, out: IO[bytes], size_bytes_max: int) -> None:

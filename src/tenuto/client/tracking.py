@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Run:
+class TrackedRun:
     """Run with all its data."""
 
     key: str
@@ -68,7 +68,7 @@ class Tracking:
         body = {"name": name, "tags": [{"key": key, "value": text} for key, text in tags.items()]}
         return str(self._ask("POST", f"{API}/experiments/create", json=body, key=f"import {name}"[:200])["experiment_id"])
 
-    def write(self, experiment_id: str, run: Run) -> str:
+    def write(self, experiment_id: str, run: TrackedRun) -> str:
         """Writes the run; returns its id, which is the same for the same key."""
         body = {"experiment_id": experiment_id, "run_name": run.name, "start_time": run.start_time_ms}
         run_id = str(

@@ -42,7 +42,7 @@ class Tries:
         return seconds
 
 
-class Outage:
+class ClusterOutage:
     """Outage of the cluster during a wait: the caller is told once, and it gives up after OUTAGE_SECONDS_MAX."""
 
     def __init__(self, notice: Notice) -> None:

@@ -87,20 +87,20 @@ class ProcessSpec:
     environment: dict[str, str]
 
 
-class Passwords(NamedTuple):
+class BusPasswords(NamedTuple):
     """Passwords of users of the bus, by name."""
 
     services: Mapping[str, str]
     agents: Mapping[str, str]
 
 
-def bus_passwords(users: BusUsers, agents: int) -> Passwords:
+def bus_passwords(users: BusUsers, agents: int) -> BusPasswords:
     """Passwords of the services and agents. The first agent has this machine's name; the others, which stand for further
     machines, have a number appended. One that was revoked is not started. Raises ServerError."""
     name = os.environ.get("TENUTO_AGENT_ID") or os.uname().nodename
     names, revoked = [name, *(f"{name}-{number}" for number in range(2, agents + 1))], set(users.revoked())
     try:
-        return Passwords(users.services(), users.add_agents([name for name in names if name not in revoked]))
+        return BusPasswords(users.services(), users.add_agents([name for name in names if name not in revoked]))
     except BadAgentName as error:
         raise ServerError(f"{error} TENUTO_AGENT_ID sets it.") from error
 
@@ -110,7 +110,7 @@ def process_specs(
     postgres: PostgresServer,
     nats: NatsServer,
     port: int,
-    passwords: Passwords,
+    passwords: BusPasswords,
     *,
     cpu_slots: int | None,
     worker_user: str = "",

@@ -211,7 +211,7 @@ class ProcessState:
 
 
 @dataclass
-class ClusterState:
+class RunningCluster:
     supervisor_pid: int
     url: str
     token_file: str
@@ -223,12 +223,12 @@ class ClusterState:
         write_private(layout.state, json.dumps(asdict(self), indent=1) + "\n")
 
 
-def read_state(layout: Layout) -> ClusterState | None:
+def read_state(layout: Layout) -> RunningCluster | None:
     """State that the supervisor wrote last; the supervisor may have ended since (see `is_up`)."""
     try:
         raw: dict[str, Any] = json.loads(layout.state.read_text())
         raw["processes"] = {name: ProcessState(**item) for name, item in raw["processes"].items()}
-        return ClusterState(**raw)
+        return RunningCluster(**raw)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

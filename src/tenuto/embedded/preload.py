@@ -48,7 +48,7 @@ REFUSED = "refused"
 STARTED = "started"
 
 
-class Job(TypedDict):
+class ForkRequest(TypedDict):
     command: list[str]
     """Command `python -m MODULE`."""
     environment: dict[str, str]
@@ -136,8 +136,8 @@ def _apart(control: int, log: int) -> socket.socket:
     return socket.socket(fileno=control)
 
 
-def _told(control: socket.socket) -> Job:
-    """Job that this fork is to become. Exits if the supervisor does not need it."""
+def _told(control: socket.socket) -> ForkRequest:
+    """Process that this fork is to become. Exits if the supervisor does not need it."""
     _tell(control, str(os.getpid()))
     data = bytearray()
     while not data.endswith(b"\n"):
@@ -145,11 +145,11 @@ def _told(control: socket.socket) -> Job:
         if not piece or len(data) > LINE_BYTES_MAX:
             os._exit(0)
         data += piece
-    job: Job = json.loads(data)
+    job: ForkRequest = json.loads(data)
     return job
 
 
-def _become(job: Job, generators: list[random.Random]) -> None:
+def _become(job: ForkRequest, generators: list[random.Random]) -> None:
     """Turns this process into the one that a new interpreter with that command would be."""
     os.environ.clear()
     os.environ.update(job["environment"])

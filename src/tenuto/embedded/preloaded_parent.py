@@ -30,7 +30,7 @@ END_UNSEEN = -1_000
 """Value in place of a return code: the process died by a signal while no parent ran that could have told by which."""
 
 
-class Forked:
+class ForkedMember:
     """A process that the parent has forked. It is no child of this process, so its end is told by the kernel (a descriptor of the
     process), and its exit code by the parent, or by the process itself before it left. Used like asyncio's Process."""
 
@@ -107,7 +107,7 @@ class PreloadedParent:
             return psutil.Process(self.process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return False
 
-    async def fork(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Forked:
+    async def fork(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> ForkedMember:
         """Forks a process that runs the command. Raises OSError. If it raises or is cancelled, nothing was started."""
         loop = asyncio.get_running_loop()
         control, theirs = socket.socketpair()
@@ -124,7 +124,7 @@ class PreloadedParent:
             await loop.sock_sendall(control, json.dumps(job).encode() + b"\n")
             if await _line(control) != STARTED:
                 raise ConnectionError("it did not start")
-            return Forked(pid, descriptor, control, reported)
+            return ForkedMember(pid, descriptor, control, reported)
         except BaseException as error:
             if descriptor is not None:
                 with contextlib.suppress(ProcessLookupError):

@@ -18,7 +18,7 @@ _TITLE_MARK = b"\1"
 """Last byte of the arguments, any but NUL: by it the kernel knows that a title was written, which ends at its first NUL."""
 
 
-class NoRoom(ValueError):
+class TitleTooLong(ValueError):
     pass
 
 
@@ -31,13 +31,15 @@ class _Areas(NamedTuple):
 
 def show_as(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Shows this command and environment as this process's own. The caller has set os.environ anew before: the C library's
-    variables must not lie in the memory that is overwritten. Raises OSError, or NoRoom."""
+    variables must not lie in the memory that is overwritten. Raises OSError, or TitleTooLong."""
     areas = _areas()
     title = " ".join(command).encode(errors="surrogateescape")
     block = b"".join(f"{name}={value}\0".encode(errors="surrogateescape") for name, value in environment.items())
     title_bytes, block_bytes = areas.arguments_end - areas.arguments, areas.environment_end - areas.environment
     if len(title) + 2 > title_bytes or len(block) > block_bytes:
-        raise NoRoom(f"a title of {len(title)} and an environment of {len(block)} bytes for {title_bytes} and {block_bytes}")
+        raise TitleTooLong(
+            f"a title of {len(title)} and an environment of {len(block)} bytes for {title_bytes} and {block_bytes}"
+        )
     ctypes.memmove(areas.arguments, title.ljust(title_bytes - 1, b"\0") + _TITLE_MARK, title_bytes)
     ctypes.memmove(areas.environment, block.ljust(block_bytes, b"\0"), block_bytes)
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol
 
 from tenuto.embedded.cluster import ProcessSpec, common_environment, is_forkable
 from tenuto.embedded.files import Layout
-from tenuto.embedded.preloaded_parent import Forked, PreloadedParent
+from tenuto.embedded.preloaded_parent import ForkedMember, PreloadedParent
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 
@@ -45,7 +45,7 @@ class Child(Protocol):
     def kill(self) -> None: ...
 
 
-class Starter:
+class ProcessStarter:
     def __init__(self, layout: Layout, clock: Clock, report: Report, *, preload: bool) -> None:
         self._layout, self._clock, self._report, self._preload = layout, clock, report, preload
         self._parent: PreloadedParent | None = None
@@ -112,7 +112,7 @@ class Starter:
             self._report(f"warning: {spec.name} starts as an interpreter of its own, without the preloaded parent: {why}")
         return None
 
-    async def _why_late(self, parent: PreloadedParent, forking: asyncio.Task[Forked]) -> str:
+    async def _why_late(self, parent: PreloadedParent, forking: asyncio.Task[ForkedMember]) -> str:
         """Waits for the fork. Empty if it came, or failed; else the reason why it does not, and the parent was killed then."""
         deadline = self._clock.monotonic() + FORK_SECONDS_MAX
         while not forking.done():

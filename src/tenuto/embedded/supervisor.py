@@ -27,14 +27,14 @@ from tenuto.embedded.cluster import (
     rest_port,
     terminate,
 )
-from tenuto.embedded.files import ClusterState, Lock, ProcessState, read_state
+from tenuto.embedded.files import Lock, ProcessState, RunningCluster, read_state
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.options import Options
 from tenuto.embedded.port_claims import PortClaim
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.preloaded_parent import END_UNSEEN
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, bracketed, explain
-from tenuto.embedded.starting import Child, Starter
+from tenuto.embedded.starting import Child, ProcessStarter
 from tenuto.embedded.worker_account import WorkerRights, separate_workers, tell_of_rights
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
@@ -67,7 +67,7 @@ class AlreadyUp(ServerError):
     pass
 
 
-class Supervisor:
+class ClusterSupervisor:
     def __init__(self, options: Options, clock: Clock, report: Report, rights: WorkerRights) -> None:
         self._options, self._rights = options, rights
         self._layout = options.layout
@@ -77,8 +77,8 @@ class Supervisor:
         self._users = BusUsers(self._layout.bus_users)
         self._listen = listening(self._layout, options.listen)
         self._nats = NatsServer(self._layout.nats, users=self._users, listen=self._listen)
-        self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
-        self._starter = Starter(self._layout, clock, report, preload=bool(Settings.from_environment().preload))
+        self._state = RunningCluster(os.getpid(), "", str(self._layout.token), clock.now_us())
+        self._starter = ProcessStarter(self._layout, clock, report, preload=bool(Settings.from_environment().preload))
         self._children: dict[str, Child] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -313,7 +313,7 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    supervisor = Supervisor(options, SystemClock(), report, rights)
+    supervisor = ClusterSupervisor(options, SystemClock(), report, rights)
     starting = asyncio.ensure_future(supervisor.start())
     stopped = asyncio.ensure_future(stop.wait())
     try:

@@ -27,7 +27,7 @@ FILE_BYTES_MAX = ANCHORS_MAX * 400
 """Bytes read from the end of an anchor file; a line has about 210 bytes."""
 
 
-class Target(Protocol):
+class AnchorTarget(Protocol):
     @property
     def name(self) -> str:
         """Address as the operator wrote it, without its query."""
@@ -40,12 +40,12 @@ class Target(Protocol):
         anchor."""
 
 
-def targets(text: str, stores: Stores) -> tuple[Target, ...]:
+def targets(text: str, stores: Stores) -> tuple[AnchorTarget, ...]:
     """Targets of TENUTO_ANCHOR_TARGETS: addresses separated by spaces. Raises SettingsError."""
     return tuple(_target(part, stores) for part in text.split())
 
 
-def _target(address: str, stores: Stores) -> Target:
+def _target(address: str, stores: Stores) -> AnchorTarget:
     parts = _parts(address)
     path = unquote(parts.path)
     if parts.scheme == "file" and not parts.netloc and path.startswith("/"):

@@ -73,7 +73,7 @@ async def connect(settings: Settings, name: str = "tenuto", on_refused: Callable
 
     Waits for the first connection as long as it takes. `on_refused` is called whenever the server refuses the user.
     """
-    client, link = SafeClient(), Link(settings, name, on_refused)
+    client, link = SafeClient(), BusLinkLog(settings, name, on_refused)
     options = link.options() | security_of(settings)
     if settings.nats_user:
         options |= {"user": settings.nats_user, "password": settings.bus_password()}
@@ -82,7 +82,7 @@ async def connect(settings: Settings, name: str = "tenuto", on_refused: Callable
     return client
 
 
-class Link:
+class BusLinkLog:
     """Log messages of a client about its link to the server: once that it is lost, once that it is back, and errors that the
     server reports meanwhile. A client whose request was refused often learns of it in no other way."""
 

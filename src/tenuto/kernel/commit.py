@@ -11,7 +11,7 @@ from uuid import UUID
 from tenuto.kernel.eventlog import (
     Append,
     Appended,
-    Checkpoint,
+    ConsumerCheckpoint,
     EventLog,
     Fenced,
     LogUnavailable,
@@ -54,13 +54,13 @@ async def append_surely(log: EventLog, batch: Append, tell_available: Callable[[
             return appended
 
 
-async def _find_done(log: EventLog, batch: Append, before: Checkpoint) -> Appended | None:
+async def _find_done(log: EventLog, batch: Append, before: ConsumerCheckpoint) -> Appended | None:
     """The batch as recorded, or None if another instance moved the checkpoint."""
     while True:
         try:
             now = await log.checkpoint(before.consumer)
             # A commit moves the count by exactly one, and no other batch of this instance is under way.
-            if now != Checkpoint(before.consumer, batch.next_position, before.commits + 1):
+            if now != ConsumerCheckpoint(before.consumer, batch.next_position, before.commits + 1):
                 return None
             recorded: list[Event] = []
             # Another instance may have moved the checkpoint to the same position and count; only the ids tell whose commit it

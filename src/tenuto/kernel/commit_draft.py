@@ -31,7 +31,7 @@ class Poisoned(Exception):
         self.event, self.reason = event, reason
 
 
-class Waiting:
+class WaitingCommand:
     """A command whose sender awaits the answer."""
 
     def __init__(self, command: Command, answer: asyncio.Future[Answer]) -> None:
@@ -47,7 +47,7 @@ class Waiting:
             self.answer.set_exception(error)
 
 
-class Draft(Generic[S]):
+class CommitDraft(Generic[S]):
     """Decisions that are not committed yet. If the commit fails, the draft is dropped without a trace."""
 
     def __init__(self, core: Core[S], state: S, position: int) -> None:
@@ -55,7 +55,7 @@ class Draft(Generic[S]):
         self.state, self.position = state, position
         self.events: list[Event] = []
         self.guards: dict[str, int] = {}
-        self.answers: list[tuple[Waiting, slice | Refused]] = []
+        self.answers: list[tuple[WaitingCommand, slice | Refused]] = []
         """Per command taken: its part of `events`, or its refusal."""
         self.inputs_taken = 0
         self.commands_taken = 0
@@ -65,7 +65,7 @@ class Draft(Generic[S]):
         """Inputs, and indices of own events in `events`, in the order of folding."""
         self._command_ids: set[UUID] = set()
 
-    def decide(self, inputs: Iterable[Event], commands: Iterable[Waiting], clock: Clock) -> None:
+    def decide(self, inputs: Iterable[Event], commands: Iterable[WaitingCommand], clock: Clock) -> None:
         """Takes as many inputs and then commands as fit into one append. An input that decides more than that is taken alone."""
         for event in inputs:
             try:
@@ -103,7 +103,7 @@ class Draft(Generic[S]):
         self.position = event.position
         return True
 
-    def _take_command(self, item: Waiting, clock: Clock) -> bool:
+    def _take_command(self, item: WaitingCommand, clock: Clock) -> bool:
         core, command = self._core, item.command
         if command.id in self._command_ids:
             # Sent again while the first one is in this draft; its answer is read from the log once that is committed.

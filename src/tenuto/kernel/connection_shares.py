@@ -12,7 +12,7 @@ NETWORK_V6_BITS = 64
 
 
 @dataclass(frozen=True)
-class Held:
+class IdleConnection:
     """A connection that waits for its client: it has no request, only a part of one, or its last one was answered."""
 
     address: str
@@ -22,7 +22,7 @@ class Held:
     """Time at which it was made, by a clock that never goes back."""
 
 
-def gives_way(held: Sequence[Held]) -> int | None:
+def gives_way(held: Sequence[IdleConnection]) -> int | None:
     """Index of the one that is closed: of the address that holds the most, so that a flood is in its own way; there one that
     never asked for anything, before one that is kept for a next request; of these the oldest. None: there is none."""
     counts = Counter(item.address for item in held)

@@ -27,7 +27,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.bus import Link, SafeClient, close, security_of
+from tenuto.kernel.bus import BusLinkLog, SafeClient, close, security_of
 from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
@@ -83,7 +83,7 @@ class DurableConsumer:
         self._filters = list(filters)
         self._connection: Client | None = None
         self._seldom = Seldom(logger)
-        self._link = Link(settings, name)
+        self._link = BusLinkLog(settings, name)
         self.broker = SafeBroker(
             settings.nats_url,
             **self._link.options(),

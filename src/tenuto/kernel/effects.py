@@ -29,7 +29,7 @@ from tenuto.kernel.monitoring import catalogue
 from tenuto.kernel.monitoring.instruments import EFFECT_ATTEMPTS, EFFECT_SECONDS
 from tenuto.kernel.monitoring.sampling import Sample
 from tenuto.kernel.parked import Parked, park, retry_parked
-from tenuto.kernel.reactions import Failure, Progress, Retries
+from tenuto.kernel.reactions import Failure, ReceiverProgress, Retries
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -77,7 +77,7 @@ class Effects:
         self._name, self._handlers, self._log, self._pool = f"effects-{name}", dict(handlers), log, pool
         self._filters = sorted({item for type_ in handlers for item in subjects.log_type(EVENT_MODELS[type_].STREAM, type_)})
         """Only subjects of these types: skipping a message of another type would cost as much as a decision does."""
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, ReceiverProgress] = {}
         """Progress of the events that failed, by position; at most as many as are delivered and not acknowledged."""
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._working: set[asyncio.Task[None]] = set()
@@ -178,7 +178,7 @@ class Effects:
             error.delay_seconds if isinstance(error, Nack) else None,
         )
         now_us = time_ns() // 1000
-        progress = RETRIES.failed(self._progress.pop(event.position, Progress()), failure, now_us)
+        progress = RETRIES.failed(self._progress.pop(event.position, ReceiverProgress()), failure, now_us)
         self._measure("parked" if progress.parked else "failed", begun)
         if progress.next_us is None:
             logger.error("%s parked %s at position %d", self._name, event.type, event.position, exc_info=error)

@@ -62,7 +62,7 @@ class NotWritable(LogError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ConsumerCheckpoint:
     """Position up to which a consumer has read. `commits` counts its moves: a second instance that holds an old count is
     fenced, even if the position did not change."""
 
@@ -77,7 +77,7 @@ class Append:
 
     events: Sequence[Event] = ()
     """Events to append, without position and version: the log assigns them. Versions count from 1 in each stream."""
-    checkpoint: Checkpoint | None = None
+    checkpoint: ConsumerCheckpoint | None = None
     """The checkpoint as the caller last knew it; it moves to `next_position`."""
     next_position: int = 0
     expected_versions: Mapping[str, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Append:
 class Appended:
     events: tuple[Event, ...]
     """The events with their positions and versions."""
-    checkpoint: Checkpoint | None
+    checkpoint: ConsumerCheckpoint | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def check_read(after: int, limit: int) -> None:
         raise ValueError(f"cannot read {limit} events after {after}: between 1 and {READ_EVENTS_MAX} events after 0 or more")
 
 
-class Page(list[Event]):
+class EventPage(list[Event]):
     """Events of one read."""
 
     more: bool
@@ -158,7 +158,7 @@ class EventLog(Protocol):
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered on request. The page ends with
         the event that brings its payloads to `bytes_max`, so it exceeds that by one event at most; `more` says whether it was
         full."""
@@ -172,7 +172,7 @@ class EventLog(Protocol):
 
     async def stream_version(self, stream: str) -> int: ...
 
-    async def checkpoint(self, consumer: str) -> Checkpoint:
+    async def checkpoint(self, consumer: str) -> ConsumerCheckpoint:
         """Checkpoint of a consumer; position 0 and commits 0 if it is new."""
         ...
 

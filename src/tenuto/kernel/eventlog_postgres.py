@@ -19,13 +19,13 @@ from tenuto.kernel.eventlog import (
     SNAPSHOTS_KEPT,
     Append,
     Appended,
-    Checkpoint,
+    ConsumerCheckpoint,
     DuplicateEvent,
+    EventPage,
     Fenced,
     LogError,
     LogUnavailable,
     NotWritable,
-    Page,
     Snapshot,
     Tampered,
     Verified,
@@ -130,7 +130,7 @@ class PostgresEventLog:
                 event.recorded(position, version)
                 for position, (event, version) in enumerate(zip(events, row["versions"], strict=True), row["first_position"])
             )
-        moved = Checkpoint(known.consumer, batch.next_position, known.commits + 1) if known else None
+        moved = ConsumerCheckpoint(known.consumer, batch.next_position, known.commits + 1) if known else None
         return Appended(recorded, moved)
 
     async def read(
@@ -143,7 +143,7 @@ class PostgresEventLog:
         correlation_id: str | None = None,
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
-    ) -> Page:
+    ) -> EventPage:
         check_read(after, limit)
         where = ["position > $1"]
         values: list[Any] = [after, limit, bytes_max // limit]
@@ -165,11 +165,11 @@ class PostgresEventLog:
         async with translated(self.pool):
             rows = await self.pool.fetch(_PAGE.format(" AND ".join(where)), *values)
             if not any(row[-1] for row in rows):
-                return Page(map(_event, rows), len(rows) == limit)
+                return EventPage(map(_event, rows), len(rows) == limit)
             kept, full = _within(rows, bytes_max)
             large = [row["position"] for row in kept if row[-1]]
             payloads = dict(await self.pool.fetch(_PAYLOADS, large))
-        return Page((_event(row, payloads.get(row["position"])) for row in kept), full or len(rows) == limit)
+        return EventPage((_event(row, payloads.get(row["position"])) for row in kept), full or len(rows) == limit)
 
     async def find(self, event_id: UUID) -> Event | None:
         async with translated(self.pool):
@@ -184,10 +184,10 @@ class PostgresEventLog:
         async with translated(self.pool):
             return await self.pool.fetchval("SELECT version FROM streams WHERE stream = $1", stream) or 0
 
-    async def checkpoint(self, consumer: str) -> Checkpoint:
+    async def checkpoint(self, consumer: str) -> ConsumerCheckpoint:
         async with translated(self.pool):
             row = await self.pool.fetchrow("SELECT position, commits FROM checkpoints WHERE consumer = $1", consumer)
-        return Checkpoint(consumer) if row is None else Checkpoint(consumer, row["position"], row["commits"])
+        return ConsumerCheckpoint(consumer) if row is None else ConsumerCheckpoint(consumer, row["position"], row["commits"])
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         async with translated(self.pool), self.pool.acquire() as connection, connection.transaction():

@@ -10,10 +10,10 @@ from tenuto.kernel.head_watch import HeadWatch, read_patiently
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.schemas.envelope import Event
 
-__all__ = ["Feed", "LogFeed", "StreamFeed"]
+__all__ = ["EventFeed", "LogFeed", "StreamFeed"]
 
 
-class Feed(Protocol):
+class EventFeed(Protocol):
     def follow(self, after: int, batch_max: int) -> AsyncIterator[list[Event]]:
         """Batches of at most `batch_max` events: positions after + 1, after + 2, ... without a gap or a repetition."""
         ...

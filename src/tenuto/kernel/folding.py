@@ -23,14 +23,14 @@ class Envelope(Protocol):
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftEnvelope:
     """The envelope of an own event that is folded while its core still decides."""
 
     time_us: int
     trace: str = ""
 
 
-NO_ENVELOPE = Draft(0)
+NO_ENVELOPE = DraftEnvelope(0)
 """Envelope for a table none of whose folds reads it."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tenuto.kernel.eventlog import EventLog, LogUnavailable, Page
+from tenuto.kernel.eventlog import EventLog, EventPage, LogUnavailable
 from tenuto.kernel.tasks import stop_task
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class HeadWatch:
             await self.moved.wait()
 
 
-async def read_patiently(log: EventLog, after: int, limit: int, upto: int | None = None) -> Page:
+async def read_patiently(log: EventLog, after: int, limit: int, upto: int | None = None) -> EventPage:
     """Reads the log; waits and tries again while it cannot be reached."""
     wait_seconds = RETRY_SECONDS
     while True:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tenuto.kernel.connection_shares import Held, gives_way, holder
+from tenuto.kernel.connection_shares import IdleConnection, gives_way, holder
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ class BoundedProtocol(H11Protocol):
     _unread: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _waits_for = ""
-    held: Held | None = None
+    held: IdleConnection | None = None
     """Entry of this connection in the choice of the one that gives way. None: not connected yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.held = Held(holder(self.client[0]) if self.client else "", asked=False, since_seconds=self.loop.time())
+        self.held = IdleConnection(holder(self.client[0]) if self.client else "", asked=False, since_seconds=self.loop.time())
         if self.admitted():
             self._watch()
         else:

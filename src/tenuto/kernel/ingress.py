@@ -33,7 +33,7 @@ from tenuto.kernel.parked import Parked, StaysParked, park, retry_parked
 from tenuto.kernel.positions import Positions
 from tenuto.kernel.pull_consumer import PulledConsumer
 from tenuto.kernel.received_reports import Poison, Receive, Report
-from tenuto.kernel.reception import Held, Reception, Spool
+from tenuto.kernel.reception import HeldReport, Reception, Spool
 from tenuto.kernel.report_tokens import digest_of
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
@@ -81,7 +81,7 @@ DEFECT_ATTEMPTS_MAX = 3
 """Most attempts on a report, alone, if the receiver fails for a reason of its own; then the report is parked."""
 
 
-_Arrived = Held["Report", Msg]
+_Arrived = HeldReport["Report", Msg]
 
 
 class Ingress:

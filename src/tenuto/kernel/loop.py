@@ -17,23 +17,23 @@ from uuid import UUID
 from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.commit import append_surely, recorded_answers
-from tenuto.kernel.commit_draft import Answer, Draft, Waiting
+from tenuto.kernel.commit_draft import Answer, CommitDraft, WaitingCommand
 from tenuto.kernel.core import Command, Core, Refused
 from tenuto.kernel.eventlog import (
     APPEND_EVENTS_MAX,
     READ_EVENTS_MAX,
     Append,
-    Checkpoint,
+    ConsumerCheckpoint,
     DuplicateEvent,
     EventLog,
     LogUnavailable,
     VersionConflict,
 )
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.head_watch import read_patiently
 from tenuto.kernel.monitoring import catalogue
 from tenuto.kernel.monitoring.instruments import OfLoop
-from tenuto.kernel.monitoring.sampling import Sample, Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState, Sample
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.snapshots import Snapshots
@@ -72,7 +72,7 @@ class ServiceLoop(Generic[S_co]):
     """Runs one core. `state` and `position` are the committed ones: the folded state, and the position of the last input."""
 
     def __init__(
-        self, core: Core[S_co], log: EventLog, feed: Feed, clock: Clock, settings: Settings, *, checks: bool = False
+        self, core: Core[S_co], log: EventLog, feed: EventFeed, clock: Clock, settings: Settings, *, checks: bool = False
     ) -> None:
         """`checks`: assert the core's invariants after each commit (tests, simulation)."""
         self.core, self._log, self._feed, self._clock, self._settings = core, log, feed, clock, settings
@@ -82,10 +82,10 @@ class ServiceLoop(Generic[S_co]):
         self.available = True
         """False while the log cannot be reached."""
         self._checks = checks
-        self._checkpoint = Checkpoint(core.name)
+        self._checkpoint = ConsumerCheckpoint(core.name)
         self._snapshots = Snapshots(log, settings.snapshot_events)
         self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(INPUT_BATCHES_WAITING_MAX)
-        self._waiting: asyncio.Queue[Waiting] = asyncio.Queue(COMMANDS_WAITING_MAX)
+        self._waiting: asyncio.Queue[WaitingCommand] = asyncio.Queue(COMMANDS_WAITING_MAX)
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         self._stopped = False
@@ -105,13 +105,13 @@ class ServiceLoop(Generic[S_co]):
         """Returns when the state is recovered."""
         await self._ready.wait()
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         """Sources of the loop's metrics."""
 
         async def waiting() -> Sequence[Sample]:
             return [Sample(catalogue.COMMANDS_WAITING, self._waiting.qsize(), (self.core.name,))]
 
-        return Watched(self._not_ready, {"commands": waiting}, {self.core.name: self}, lambda: self.available)
+        return MonitoredState(self._not_ready, {"commands": waiting}, {self.core.name: self}, lambda: self.available)
 
     def _not_ready(self) -> str:
         if not self._ready.is_set():
@@ -141,7 +141,7 @@ class ServiceLoop(Generic[S_co]):
         if self._stopped:
             raise LoopStopped(f"{self.core.name} is stopping")
         loop, begun = asyncio.get_running_loop(), perf_counter()
-        waiting = [Waiting(command, loop.create_future()) for command in commands]
+        waiting = [WaitingCommand(command, loop.create_future()) for command in commands]
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
                 for item in waiting:
@@ -178,7 +178,7 @@ class ServiceLoop(Generic[S_co]):
             # A pump that fails must wake the loop, which then raises the error.
             pump.add_done_callback(lambda _: self._wake.set())
             inputs: deque[Event] = deque()
-            commands: deque[Waiting] = deque()
+            commands: deque[WaitingCommand] = deque()
             while True:
                 await self._wait_for_work(pump, inputs, commands)
                 await self._settle(inputs, commands)
@@ -199,7 +199,7 @@ class ServiceLoop(Generic[S_co]):
             await self._batches.put(batch)
             self._wake.set()
 
-    async def _wait_for_work(self, pump: asyncio.Task[None], inputs: deque[Event], commands: deque[Waiting]) -> None:
+    async def _wait_for_work(self, pump: asyncio.Task[None], inputs: deque[Event], commands: deque[WaitingCommand]) -> None:
         while True:
             self._wake.clear()
             while len(inputs) < self._settings.batch_events_max and not self._batches.empty():
@@ -222,7 +222,7 @@ class ServiceLoop(Generic[S_co]):
             except TimeoutError:
                 await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
 
-    async def _settle(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
+    async def _settle(self, inputs: deque[Event], commands: deque[WaitingCommand]) -> None:
         """Commits until no taken input or command is left. Inputs come first; commands are judged after them."""
         try:
             while inputs or commands:
@@ -231,8 +231,8 @@ class ServiceLoop(Generic[S_co]):
             for item in commands:
                 item.fail(LoopStopped(f"{self.core.name} is stopping"))
 
-    async def _commit_some(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
-        draft = Draft(self.core, self.state, self.position)
+    async def _commit_some(self, inputs: deque[Event], commands: deque[WaitingCommand]) -> None:
+        draft = CommitDraft(self.core, self.state, self.position)
         begun = perf_counter()
         draft.decide(inputs, commands, self._clock)
         self._measured.decide_seconds.observe(perf_counter() - begun)
@@ -261,7 +261,7 @@ class ServiceLoop(Generic[S_co]):
             raise draft.poisoned from draft.poisoned.reason
 
     async def _catch_up(
-        self, inputs: deque[Event], commands: deque[Waiting], draft: Draft[S_co], conflict: VersionConflict
+        self, inputs: deque[Event], commands: deque[WaitingCommand], draft: CommitDraft[S_co], conflict: VersionConflict
     ) -> None:
         """Reads the log to its end after a guarded stream moved, so that the commands are judged again by the latest facts."""
         for item, _ in draft.answers:
@@ -273,7 +273,7 @@ class ServiceLoop(Generic[S_co]):
         last = inputs[-1].position if inputs else self.position
         inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
 
-    async def _drop_done(self, commands: deque[Waiting], draft: Draft[S_co]) -> bool:
+    async def _drop_done(self, commands: deque[WaitingCommand], draft: CommitDraft[S_co]) -> bool:
         """Gives commands that were carried out before (before a restart, or for a sender that stopped waiting) their recorded
         answer."""
         dropped = False
@@ -288,7 +288,7 @@ class ServiceLoop(Generic[S_co]):
                 item.give(recorded)
         return dropped
 
-    async def _commit(self, draft: Draft[S_co]) -> None:
+    async def _commit(self, draft: CommitDraft[S_co]) -> None:
         recorded: tuple[Event, ...] = ()
         # Without events nothing is written: the checkpoint follows when the loop is idle, and a restart before that folds these
         # inputs again.
@@ -306,7 +306,7 @@ class ServiceLoop(Generic[S_co]):
             item.give(recorded[answer] if isinstance(answer, slice) else answer)
         self._tell(draft.folded(recorded))
 
-    async def _append_all(self, draft: Draft[S_co]) -> tuple[Event, ...]:
+    async def _append_all(self, draft: CommitDraft[S_co]) -> tuple[Event, ...]:
         """The draft's events as recorded. They are one append, unless a single input decides more than fits into one: then the
         checkpoint moves with the last part, and recovery tells the first parts by their `seen_position`."""
         done = {event.id: self._already[event.id] for event in draft.events if event.id in self._already}

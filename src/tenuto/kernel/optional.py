@@ -19,6 +19,14 @@ EXTRAS = {
     "keras": "tensorflow",
     "transformers": "huggingface",
     "lightning": "lightning",
+    "safetensors": "weights",
+    "slack_sdk": "notices",
+    "aiosmtplib": "notices",
+    "pagerduty": "notices",
+    "httpx2": "notices",
+    "authlib": "sso",
+    "joserfc": "sso",
+    "minio": "s3",
     "obstore": "cloud",
     "optuna": "search",
     "cmaes": "search",
@@ -40,12 +48,17 @@ EXTRAS = {
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
 USED_BY = {
     "tenuto.pytorch": ("torch",),
-    "tenuto.workers.pytorch": ("torch",),
-    "tenuto.workers.keras": ("keras", "tensorflow", "torch"),
+    "tenuto.workers.pytorch": ("torch", "safetensors"),
+    "tenuto.workers.keras": ("keras", "tensorflow", "torch", "safetensors"),
     "tenuto.workers.determined.pytorch": ("torch",),
     "tenuto.workers.determined.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
+    "tenuto.kernel.storage.s3": ("minio",),
+    "tenuto.services.gateway.notices.adapters.targets.mail": ("aiosmtplib",),
+    "tenuto.services.gateway.notices.adapters.targets.pager": ("pagerduty", "httpx2"),
+    "tenuto.services.gateway.notices.adapters.targets.slack": ("slack_sdk",),
+    "tenuto.services.gateway.notices.adapters.targets.slack_blocks": ("slack_sdk",),
 }
 """Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
 and its like) import these parts."""

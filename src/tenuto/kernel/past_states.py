@@ -35,7 +35,7 @@ class NotYet(Exception):
 
 
 @dataclass(frozen=True)
-class _Kept(Generic[S]):
+class _KeptState(Generic[S]):
     position: int
     """Position up to which events were given to the order of folding."""
     state: S
@@ -48,7 +48,7 @@ class Past(Generic[S]):
 
     def __init__(self, core: Core[S], log: EventLog, *, kept_max: int = KEPT_MAX, kept_events: int = KEPT_EVENTS) -> None:
         self._core, self._log, self._kept_max, self._step = core, log, kept_max, kept_events
-        self._kept = [_Kept(0, core.initial(), ())]
+        self._kept = [_KeptState(0, core.initial(), ())]
         self._types = sorted(core.consumes | core.emits)
 
     async def at(self, position: int, seconds: float) -> S:
@@ -64,19 +64,19 @@ class Past(Generic[S]):
                     state = self._core.evolve(state, ready)
                 read_upto, since = event.position, since + 1
                 if newest and since >= self._step:
-                    self._keep(_Kept(read_upto, state, order.pending))
+                    self._keep(_KeptState(read_upto, state, order.pending))
                     since = 0
             if not page.more:
                 break
             if time.monotonic() >= until:
                 if newest and since:
-                    self._keep(_Kept(read_upto, state, order.pending))
+                    self._keep(_KeptState(read_upto, state, order.pending))
                 raise NotYet(read_upto)
         for ready in order.rest():
             state = self._core.evolve(state, ready)
         return state
 
-    def _keep(self, kept: _Kept[S]) -> None:
+    def _keep(self, kept: _KeptState[S]) -> None:
         self._kept.append(kept)
         if len(self._kept) > self._kept_max:
             del self._kept[1::2]

@@ -14,7 +14,7 @@ import asyncpg
 
 from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable
-from tenuto.kernel.feed import Feed
+from tenuto.kernel.feed import EventFeed
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.parked import park
 from tenuto.kernel.tasks import stop_task
@@ -45,7 +45,9 @@ class _Moved(Exception):
 
 
 class Projector:
-    def __init__(self, name: str, apply: Apply, pool: asyncpg.Pool, feed: Feed, types: Collection[str] | None = None) -> None:
+    def __init__(
+        self, name: str, apply: Apply, pool: asyncpg.Pool, feed: EventFeed, types: Collection[str] | None = None
+    ) -> None:
         """`types`: types of the events that matter; None: all."""
         self._name, self._apply, self._pool, self._feed = name, apply, pool, feed
         self._types = None if types is None else frozenset(types)

@@ -33,7 +33,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ReceiverProgress:
     """Progress of one receiver."""
 
     position: int = 0
@@ -53,11 +53,11 @@ class Progress:
     excused_us: int = 0
     """Time that outages took from the attempts at the next event."""
 
-    def settled(self, position: int) -> Progress:
+    def settled(self, position: int) -> ReceiverProgress:
         """Progress once the event at the position is handled or parked."""
-        return Progress(max(self.position, position))
+        return ReceiverProgress(max(self.position, position))
 
-    def passed(self, position: int) -> Progress:
+    def passed(self, position: int) -> ReceiverProgress:
         """Progress once there is nothing for the receiver up to the position."""
         return self if position <= self.position else replace(self, position=position)
 
@@ -75,7 +75,9 @@ class Retries:
     seconds_max: float | None = None
     """Longest time for all attempts, without outages; then the event is parked. None: no limit."""
 
-    def failed(self, progress: Progress, failure: Failure, now_us: int, fraction: float = 1.0, since_us: int = 0) -> Progress:
+    def failed(
+        self, progress: ReceiverProgress, failure: Failure, now_us: int, fraction: float = 1.0, since_us: int = 0
+    ) -> ReceiverProgress:
         """Progress after a failure. `fraction`: drawn from 0 to 1, so that many receivers do not come back at once; 1: the whole
         wait. `since_us`: begin of the time for all attempts."""
         if failure.kind == "outage":
@@ -89,7 +91,9 @@ class Retries:
         late = self.seconds_max is not None and next_us - since_us - excused_us > int(self.seconds_max * 1e6)
         many = self.attempts_max is not None and attempts >= self.attempts_max
         parked = failure.kind == "final" or late or many
-        return Progress(progress.position, attempts, failure.reason, None if parked else next_us, parked, excused_us=excused_us)
+        return ReceiverProgress(
+            progress.position, attempts, failure.reason, None if parked else next_us, parked, excused_us=excused_us
+        )
 
     def _seconds(self, attempts: int, asked_seconds: float | None, fraction: float) -> float:
         usual = _jittered(wait_seconds(attempts, self.first_seconds, self.max_seconds), fraction)
@@ -123,11 +127,11 @@ class Receiver(Protocol):
         """Meaning of an error of `attempt`. Raises it if no attempt can follow."""
         ...
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         """Parks the event; returns when that is recorded. Raises CannotPark."""
         ...
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         """Waits until `progress.next_us`, or less."""
         ...
 
@@ -139,7 +143,7 @@ class Reaction:
     retries: Retries
     now_us: Callable[[], int]
     fraction: Callable[[], float] = lambda: 1.0
-    progress: Progress = field(default_factory=Progress)
+    progress: ReceiverProgress = field(default_factory=ReceiverProgress)
 
     async def settle(self, receiver: Receiver, position: int, since_us: int = 0) -> bool:
         """Gives the event at the position to the receiver until it is handled or parked; False if the receiver stopped before.

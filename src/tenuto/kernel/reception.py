@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Numbered)
 
 
 @dataclass
-class Held(Generic[R, M]):
+class HeldReport(Generic[R, M]):
     report: R
     messages: list[M]
     """All messages that carried the report; they are acknowledged when it is committed."""
@@ -42,7 +42,7 @@ class Held(Generic[R, M]):
 @dataclass
 class _Known(Generic[R, M]):
     committed: int
-    held: dict[int, Held[R, M]] = field(default_factory=dict)
+    held: dict[int, HeldReport[R, M]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -57,7 +57,7 @@ class Reception(Generic[R, M]):
         """`spools_max`: most spools without held reports that are remembered."""
         self._spools_max = spools_max
         self._spools: dict[Spool, _Known[R, M]] = {}
-        self._queues: dict[str, deque[Held[R, M]]] = {}
+        self._queues: dict[str, deque[HeldReport[R, M]]] = {}
         """Held reports of each agent, in order of arrival. The first agent has the next turn."""
 
     def __len__(self) -> int:
@@ -90,13 +90,13 @@ class Reception(Generic[R, M]):
             return "held"
         if report.sequence != known.end + 1:
             return "gap"
-        held = known.held[report.sequence] = Held(report, [message])
+        held = known.held[report.sequence] = HeldReport(report, [message])
         self._queues.setdefault(report.agent_id, deque()).append(held)
         return "held"
 
-    def choose(self, reports_max: int, bytes_max: int) -> list[Held[R, M]]:
+    def choose(self, reports_max: int, bytes_max: int) -> list[HeldReport[R, M]]:
         """Next batch to commit: one report of each agent, then a second one of each, and so on; at least one report."""
-        chosen: list[Held[R, M]] = []
+        chosen: list[HeldReport[R, M]] = []
         size_bytes = 0
         while self._queues and len(chosen) < reports_max:
             agent_id, queue = next(iter(self._queues.items()))
@@ -109,7 +109,7 @@ class Reception(Generic[R, M]):
                 self._queues[agent_id] = queue  # behind the others
         return chosen
 
-    def commit(self, chosen: list[Held[R, M]]) -> dict[Spool, int]:
+    def commit(self, chosen: list[HeldReport[R, M]]) -> dict[Spool, int]:
         """Marks the reports as committed (or parked). Returns the new position of each of their spools."""
         moved: dict[Spool, int] = {}
         for item in chosen:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tenuto.kernel.codec import SnapshotRefused
 from tenuto.kernel.core import Core
-from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, Checkpoint, EventLog, Fenced, LogUnavailable
+from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, ConsumerCheckpoint, EventLog, Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.replay import FoldOrder
 from tenuto.schemas.envelope import Event
@@ -25,9 +25,9 @@ mean that it is alive and at work."""
 
 
 @dataclass(frozen=True)
-class Recovered(Generic[S]):
+class RecoveredCore(Generic[S]):
     state: S
-    checkpoint: Checkpoint
+    checkpoint: ConsumerCheckpoint
     own_position: int
     snapshot_position: int
     already: dict[UUID, Event]
@@ -35,7 +35,7 @@ class Recovered(Generic[S]):
     the first parts were committed. Deciding on it again yields all of them, these included."""
 
 
-async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
+async def recover(core: Core[S], log: EventLog) -> RecoveredCore[S]:
     """Recovers the state. Waits while the log cannot be reached. Raises Fenced if another instance keeps committing."""
     wait_seconds = RETRY_SECONDS
     while True:
@@ -47,7 +47,7 @@ async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
             wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
 
 
-async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
+async def _recover(core: Core[S], log: EventLog) -> RecoveredCore[S]:
     checkpoint = await _claim(core.name, log)
     snapshot, state = await log.latest_snapshot(core.name, core.rule_version), core.initial()
     if snapshot is not None:
@@ -83,10 +83,10 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
     for ready in order.rest(checkpoint.position):
         state = core.evolve(state, ready)
     logger.info("%s recovered at position %d", core.name, checkpoint.position)
-    return Recovered(state, checkpoint, own_position, snapshot_position, already)
+    return RecoveredCore(state, checkpoint, own_position, snapshot_position, already)
 
 
-async def _claim(consumer: str, log: EventLog) -> Checkpoint:
+async def _claim(consumer: str, log: EventLog) -> ConsumerCheckpoint:
     """Raises the checkpoint's count, so that an older instance that still runs can commit nothing more, not even an append
     that is already on its way."""
     for _ in range(CLAIM_ATTEMPTS_MAX):

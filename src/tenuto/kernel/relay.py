@@ -25,7 +25,7 @@ from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX, HeadWatch
 from tenuto.kernel.monitoring import catalogue
 from tenuto.kernel.monitoring.instruments import PUBLISH_SECONDS, PUBLISHED
-from tenuto.kernel.monitoring.sampling import Sample, Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState, Sample
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.store_watch import StoreWatch
@@ -64,13 +64,13 @@ class Relay:
         self.position = 0
         """Position up to which the stream holds the log, as far as this relay knows."""
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredState:
         """Sources of the relay's metrics."""
 
         async def stores() -> Sequence[Sample]:
             return [Sample(catalogue.BUS_STORES, float(self._stores.state.ok))]
 
-        return Watched(self._not_ready, {"bus": stores}, {"relay": self})
+        return MonitoredState(self._not_ready, {"bus": stores}, {"relay": self})
 
     def _not_ready(self) -> str:
         return "" if self._bus.is_connected else "NATS cannot be reached."

@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.kernel.secret_keys import Keys, SecretKeyError, opened, sealed
 
-__all__ = ["PER_USER_MAX", "KeyChange", "SecretKeyError", "Secrets", "Stored"]
+__all__ = ["PER_USER_MAX", "KeyChange", "SecretKeyError", "Secrets", "StoredSecret"]
 
 PER_USER_MAX = 100
 CHANGED_AT_ONCE = 500
@@ -19,7 +19,7 @@ CHANGED_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSecret:
     name: str
     updated_us: int
 
@@ -37,9 +37,9 @@ class Secrets:
         """`pool`: asyncpg's. The key is read, or made, when it is first needed; without a file there are no secrets."""
         self._pool, self._keys = pool, Keys(key_file)
 
-    async def names(self, user: str) -> list[Stored]:
+    async def names(self, user: str) -> list[StoredSecret]:
         rows = await self._pool.fetch("SELECT name, updated_us FROM secrets WHERE user_name = $1 ORDER BY name", user)
-        return [Stored(row["name"], row["updated_us"]) for row in rows]
+        return [StoredSecret(row["name"], row["updated_us"]) for row in rows]
 
     async def set(self, user: str, name: str, value: str, time_us: int) -> None:
         await self._pool.execute(

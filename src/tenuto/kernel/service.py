@@ -21,7 +21,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_SETTINGS
 from tenuto.kernel.loop import FeedBroken
 from tenuto.kernel.monitoring.process import monitored
-from tenuto.kernel.monitoring.sampling import Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 
@@ -34,8 +34,8 @@ CONNECT_MESSAGE_SECONDS = 5.0
 """Pause between warnings while waiting for PostgreSQL: often enough to see, seldom enough to read."""
 
 
-class App(Protocol):
-    def watched(self) -> Watched:
+class ServiceApp(Protocol):
+    def watched(self) -> MonitoredState:
         """State of the service for monitoring."""
         ...
 
@@ -44,7 +44,7 @@ class App(Protocol):
         ...
 
 
-Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[App]]
+Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[ServiceApp]]
 
 
 def run_service(name: str, build: Build) -> None:

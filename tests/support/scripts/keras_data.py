@@ -18,7 +18,7 @@ import numpy as np
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras import randomness
 from tenuto.workers.keras.backends import open_backend
-from tenuto.workers.keras.batches import Batches, Place
+from tenuto.workers.keras.batches import Batches, BatchesPosition
 from tenuto.workers.keras.data import training_batches
 
 TRIAL = Path(__file__).parents[1] / "trials" / "keras_everything" / "model_def.py"
@@ -66,7 +66,7 @@ def differs(trial: ModuleType, kind: str) -> bool:
         first = opened(trial, kind)
         first.seek(0, None)
         read(first, cut)
-        place: Place = pickle.loads(pickle.dumps(first.place()))
+        place: BatchesPosition = pickle.loads(pickle.dumps(first.place()))
         second = opened(trial, kind)
         second.seek(cut, place)
         if read(second, END - cut) != expected[cut:]:

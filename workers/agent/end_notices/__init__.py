@@ -20,7 +20,7 @@ from tenuto.schemas.events.agent import NOTICE_CHARACTERS_MAX
 from tenuto.workers.agent.departure import Departure
 from tenuto.workers.agent.end_notices import aws, gcp
 from tenuto.workers.agent.end_notices.metadata import MetadataService, NoAnswer
-from tenuto.workers.agent.end_notices.notice import Look, Notice
+from tenuto.workers.agent.end_notices.notice import EndNotice, Look
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class EndNotices:
             await asyncio.sleep(trouble.failed())
         await asyncio.Event().wait()
 
-    def _take(self, notice: Notice) -> None:
+    def _take(self, notice: EndNotice) -> None:
         before = self._departure.leaving, self._departure.leaves_at_us
         # First, so that the heartbeat of the step has it. The last one that meant a step stays.
         if notice.step or not self._departure.notice:

@@ -13,7 +13,7 @@ from typing import Any
 from tenuto.kernel.clock import Clock
 from tenuto.schemas.events.agent import TIME_US_MAX
 from tenuto.workers.agent.end_notices.metadata import Answer, MetadataService, NoAnswer
-from tenuto.workers.agent.end_notices.notice import Notice
+from tenuto.workers.agent.end_notices.notice import EndNotice
 
 PAUSE_SECONDS = 5.0
 """Pause between two questions, as Amazon advises for notices of spot instances."""
@@ -68,7 +68,7 @@ class Spot:
     def __init__(self, service: MetadataService, clock: Clock) -> None:
         self._imds = Imds(service, clock)
 
-    async def ask(self) -> Notice | None:
+    async def ask(self) -> EndNotice | None:
         text = await self._imds.get("/spot/instance-action")
         if text is not None:
             return instance_action(text)
@@ -84,28 +84,28 @@ class Maintenance:
     def __init__(self, service: MetadataService, clock: Clock) -> None:
         self._imds = Imds(service, clock)
 
-    async def ask(self) -> Notice | None:
+    async def ask(self) -> EndNotice | None:
         text = await self._imds.get("/events/maintenance/scheduled")
         return None if text is None else maintenance(text)
 
 
-def instance_action(text: str) -> Notice:
+def instance_action(text: str) -> EndNotice:
     """`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`. Raises NoAnswer."""
     document = _document(text, dict)
     action, at_us = document.get("action"), _time_us(document.get("time"))
     if action not in ACTIONS or at_us is None:
         raise NoAnswer("gives an instance action that cannot be read")
-    return Notice("now", at_us, f"spot instance action {action} at {_shown(at_us)}")
+    return EndNotice("now", at_us, f"spot instance action {action} at {_shown(at_us)}")
 
 
-def rebalance(text: str) -> Notice:
+def rebalance(text: str) -> EndNotice:
     """`{"noticeTime": "2020-10-27T08:22:00Z"}`. Raises NoAnswer."""
     if _time_us(_document(text, dict).get("noticeTime")) is None:
         raise NoAnswer("gives a rebalance recommendation that cannot be read")
-    return Notice("soon", None, "rebalance recommendation: the spot instance is likely to end")
+    return EndNotice("soon", None, "rebalance recommendation: the spot instance is likely to end")
 
 
-def maintenance(text: str) -> Notice | None:
+def maintenance(text: str) -> EndNotice | None:
     """A list of events, each with its Code, its State, and the times NotBefore and NotAfter. Raises NoAnswer."""
     due = []
     for event in _document(text, list):
@@ -116,7 +116,7 @@ def maintenance(text: str) -> Notice | None:
     if not due:
         return None
     at_us, code = min(due)
-    return Notice("", at_us, f"maintenance {code!r} at {_shown(at_us)}")
+    return EndNotice("", at_us, f"maintenance {code!r} at {_shown(at_us)}")
 
 
 def _document(text: str, kind: type) -> Any:

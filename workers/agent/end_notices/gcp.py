@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tenuto.kernel.clock import Clock
 from tenuto.workers.agent.end_notices.metadata import MetadataService, NoAnswer
-from tenuto.workers.agent.end_notices.notice import Notice
+from tenuto.workers.agent.end_notices.notice import EndNotice
 
 FLAVOR = "Metadata-Flavor"
 WAITS_SECONDS = 60.0
@@ -20,7 +20,7 @@ PREEMPTED_SECONDS = 30.0
 ETAG_CHARACTERS_MAX = 100
 
 
-class Value:
+class MetadataValue:
     """One value of the instance, waited for."""
 
     pause_seconds = PAUSE_SECONDS
@@ -30,7 +30,7 @@ class Value:
         self._service, self._clock = service, clock
         self._etag = ""
 
-    async def ask(self) -> Notice | None:
+    async def ask(self) -> EndNotice | None:
         query, waits = {"alt": "text"}, 0.0
         if self._etag:
             query |= {"wait_for_change": "true", "timeout_sec": f"{WAITS_SECONDS:.0f}", "last_etag": self._etag}
@@ -46,31 +46,31 @@ class Value:
         self._etag = etag if etag.isascii() and etag.isprintable() and len(etag) <= ETAG_CHARACTERS_MAX else ""
         return self.read(answer.text.strip())
 
-    def read(self, value: str) -> Notice | None:
+    def read(self, value: str) -> EndNotice | None:
         """Raises NoAnswer."""
         raise NotImplementedError
 
 
-class Preempted(Value):
+class Preempted(MetadataValue):
     name = "preempted"
 
-    def read(self, value: str) -> Notice | None:
+    def read(self, value: str) -> EndNotice | None:
         if value == "FALSE":
             return None
         if value != "TRUE":
             raise NoAnswer("does not say whether the instance was preempted")
-        return Notice("now", self._clock.now_us() + round(PREEMPTED_SECONDS * 1e6), "the instance was preempted")
+        return EndNotice("now", self._clock.now_us() + round(PREEMPTED_SECONDS * 1e6), "the instance was preempted")
 
 
-class MaintenanceEvent(Value):
+class MaintenanceEvent(MetadataValue):
     """Time until the end: a minute, for instances with GPUs an hour. The value does not say which, and what saves at once is safe
     in either."""
 
     name = "maintenance-event"
 
-    def read(self, value: str) -> Notice | None:
+    def read(self, value: str) -> EndNotice | None:
         if value == "TERMINATE_ON_HOST_MAINTENANCE":
-            return Notice("now", None, "maintenance of the host ends the instance")
+            return EndNotice("now", None, "maintenance of the host ends the instance")
         if value not in ("NONE", "MIGRATE_ON_HOST_MAINTENANCE"):
             raise NoAnswer("gives a maintenance event that is unknown")
         return None

@@ -9,7 +9,7 @@ from tenuto.schemas.events.agent import Leaving
 
 
 @dataclass(frozen=True)
-class Notice:
+class EndNotice:
     """A notice that was read."""
 
     step: Leaving
@@ -26,6 +26,6 @@ class Look(Protocol):
     pause_seconds: float
     """Pause between an answer and the next question."""
 
-    async def ask(self) -> Notice | None:
+    async def ask(self) -> EndNotice | None:
         """Present notice; None if there is none. Raises NoAnswer."""
         ...

@@ -9,7 +9,7 @@ from pathlib import Path
 from tenuto.kernel import plugins
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.combined_runtime import SeveralRuntimes
 from tenuto.workers.agent.runtimes.opening import GROUP, Opening
 from tenuto.workers.agent.runtimes.runtime import Runtime, RuntimeUnavailable
@@ -18,7 +18,7 @@ from tenuto.workers.agent.slots import find_slots
 
 def make_runtime(
     settings: Settings,
-    node: Node,
+    node: AgentNode,
     shared: Path | None,
     *,
     environment: Mapping[str, str] | None = None,

@@ -46,7 +46,7 @@ class RunFiles:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class OutputChunk:
     texts: tuple[str, ...]
     offset: int
     """Offset to go on from, in bytes."""
@@ -54,7 +54,7 @@ class Chunk:
     """True for a progress bar that goes on: lines that were overwritten (carriage returns), and none that ended."""
 
 
-def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> Chunk:
+def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> OutputChunk:
     """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. Of lines that overwrite each
     other by carriage returns, as progress bars do, there is the last, as on a terminal. `cut`: number of bytes at which a line
     that is too long may be cut."""
@@ -63,7 +63,7 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
             file.seek(offset)
             data = file.read(READ_BYTES_MAX)
     except OSError:
-        return Chunk((), offset)
+        return OutputChunk((), offset)
     full = len(data) == READ_BYTES_MAX
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
     if final and not full:
@@ -72,7 +72,7 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
         end = cut(data)
     lines = [_last_shown(line) for line in data[:end].replace(b"\r\n", b"\n").split(b"\n")]
     bar = end > 0 and not (final or full) and b"\n" not in data[:end]
-    return Chunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end, bar)
+    return OutputChunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end, bar)
 
 
 def _last_shown(line: bytes) -> bytes:

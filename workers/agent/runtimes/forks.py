@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenuto.workers.harness.frameworks import framework_of, variables_of
-from tenuto.workers.harness.zygote import MARK_VARIABLE, Job
+from tenuto.workers.harness.zygote import MARK_VARIABLE, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 from tenuto.workers.launch.token import TOKEN_VARIABLE
 
@@ -57,7 +57,7 @@ class FrameworkGuesses:
         return self._known[key]
 
 
-class Forked:
+class ForkedLeader:
     """The session leader of a warm run, which waits for the agent's go."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -117,7 +117,7 @@ class Forks:
         await asyncio.wait({self._ready})
         return self.was_ready
 
-    async def hand_over(self, job: Job) -> tuple[socket.socket, int]:
+    async def hand_over(self, job: ForkOrder) -> tuple[socket.socket, int]:
         """Gives the job to a waiting pair of processes, or to a new one: the leader's socket and process id, as it sees it.
         Raises OSError or TimeoutError."""
         while self._spares:
@@ -144,7 +144,7 @@ class Forks:
         ours.setblocking(False)
         return ours
 
-    async def _give(self, ours: socket.socket, job: Job) -> tuple[socket.socket, int]:
+    async def _give(self, ours: socket.socket, job: ForkOrder) -> tuple[socket.socket, int]:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(FORK_SECONDS_MAX):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 
 GROUP = "tenuto.runtimes"
 """Group of entry points. A plug-in is called with an Opening and returns its Runtime; None if the agent's settings do not ask for
@@ -18,7 +18,7 @@ it. It raises RuntimeUnavailable."""
 @dataclass(frozen=True)
 class Opening:
     settings: Settings
-    node: Node
+    node: AgentNode
     shared: Path | None
     """Directory that all agents see; None: there is none."""
     slots: tuple[Slot, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tenuto.workers.agent.local_ranks import is_gang, rank_on
-from tenuto.workers.agent.node import LOOPBACK, Node
+from tenuto.workers.agent.node import LOOPBACK, AgentNode
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.launch.layout import GANG_VARIABLE, GangPart, gang_agents
 from tenuto.workers.launch.token import TOKEN_VARIABLE
 
 
 def worker_variables(
-    work: Work, node: Node, *, address: str, directory: str, error_file: str, command: tuple[str, ...]
+    work: Work, node: AgentNode, *, address: str, directory: str, error_file: str, command: tuple[str, ...]
 ) -> dict[str, str]:
     """Variables of a run's worker. `address`: of the agent, as gRPC names it. `directory`, `error_file`: the run's own.
     `command`: of a gang's rank that starts cold. All paths are as the worker sees them: in a container they may differ."""
@@ -29,7 +29,7 @@ def worker_variables(
     return told
 
 
-def gang_part(work: Work, node: Node, directory: str, command: tuple[str, ...]) -> GangPart:
+def gang_part(work: Work, node: AgentNode, directory: str, command: tuple[str, ...]) -> GangPart:
     assignment = work.assignment
     alone = len(assignment.slots) == 1
     address, interface = LOOPBACK if alone else (node.address, node.interface)

@@ -12,7 +12,7 @@ from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session, current, say
 from tenuto.workers.determined import facts
 from tenuto.workers.determined.core.checkpoint import CheckpointContext
-from tenuto.workers.determined.core.positions import Positions
+from tenuto.workers.determined.core.positions import DeterminedPositions
 from tenuto.workers.determined.core.searching import SearcherContext
 from tenuto.workers.determined.core.train import TrainContext
 from tenuto.workers.determined.distributed import DistributedContext
@@ -45,7 +45,7 @@ class Context:
 
     def __init__(self, session: Session, run: Run, distributed: DistributedContext | None) -> None:
         decides = facts.script_decides(run.config)
-        positions = Positions(session.assignment.config.searcher.max_length.unit, decides)
+        positions = DeterminedPositions(session.assignment.config.searcher.max_length.unit, decides)
         run._lengths = positions  # type: ignore[assignment]  # has what reports and checkpoints ask of it
         self._run, self._session, self._positions, self._decides = run, session, positions, decides
         self.train = TrainContext(run, positions, holds=decides)

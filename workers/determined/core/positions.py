@@ -12,8 +12,8 @@ NEVER = 2**62
 """Steps of a length of which it is not known yet where the script reaches it."""
 
 
-class Positions:
-    """Has the part of `core_api.Lengths`, and of its schedule, that reports and checkpoints need."""
+class DeterminedPositions:
+    """Has the part of `core_api.ScriptLengths`, and of its schedule, that reports and checkpoints need."""
 
     epoch_batches: int | None = None
 
@@ -24,7 +24,7 @@ class Positions:
         """Length by the steps at which the script reached it."""
 
     @property
-    def schedule(self) -> Positions:
+    def schedule(self) -> DeterminedPositions:
         return self
 
     def reach(self, steps: int, length: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session
-from tenuto.workers.determined.core.positions import Positions
+from tenuto.workers.determined.core.positions import DeterminedPositions
 from tenuto.workers.determined.core.train import TrainContext
 from tenuto.workers.errors import UserError
 
@@ -47,7 +47,9 @@ class SearcherOperation:
 
 
 class SearcherContext:
-    def __init__(self, session: Session, run: Run, positions: Positions, train: TrainContext, script_decides: bool) -> None:
+    def __init__(
+        self, session: Session, run: Run, positions: DeterminedPositions, train: TrainContext, script_decides: bool
+    ) -> None:
         self._session, self._run, self._positions, self._train = session, run, positions, train
         self._script_decides = script_decides
         self._completed = 0

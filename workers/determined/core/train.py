@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import say
-from tenuto.workers.determined.core.positions import Positions
+from tenuto.workers.determined.core.positions import DeterminedPositions
 from tenuto.workers.errors import InvalidHyperparameters, UserError
 
 
@@ -18,7 +18,7 @@ class EarlyExitReason(enum.Enum):
 
 
 class TrainContext:
-    def __init__(self, run: Run, positions: Positions, holds: bool) -> None:
+    def __init__(self, run: Run, positions: DeterminedPositions, holds: bool) -> None:
         """`holds`: the newest validation waits, because the next may be at the same length, or the script's last."""
         self._run, self._positions = run, positions
         self.holds = holds

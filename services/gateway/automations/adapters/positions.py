@@ -29,7 +29,7 @@ SILENT_US = 30_000_000
 """Time without a heartbeat after which a process is silent: six heartbeats."""
 
 
-class Superseded(Exception):
+class RunSuperseded(Exception):
     """The run is no longer the automation's: it was started again, or removed."""
 
 
@@ -123,12 +123,12 @@ class Automations:
             )
 
     async def move(self, name: str, body: MoveAutomationBody, now_us: int) -> list[RetryView]:
-        """Returns the parked events to try again. Raises Superseded and ParkingFull; then nothing is changed."""
+        """Returns the parked events to try again. Raises RunSuperseded and ParkingFull; then nothing is changed."""
         async with self._pool.acquire() as connection, connection.transaction():
             # Locked to the end of the transaction, so that a process that is being replaced moves nothing beside its successor.
             run = await connection.fetchval("SELECT run FROM automations WHERE name = $1 FOR UPDATE", name)
             if run != body.run:
-                raise Superseded
+                raise RunSuperseded
             await connection.execute("UPDATE automations SET seen_us = $2, ended = $3 WHERE name = $1", name, now_us, body.ended)
             await self._park(connection, name, body, now_us)
             if body.handled:

@@ -16,7 +16,7 @@ WAITING_MAX = 32
 """Each waits some 100 ms; more pages that play the log at once see it a moment later."""
 
 
-class NoAnswer(Exception):
+class NoPastQueue(Exception):
     """`str(error)` is one sentence for the user. `code`: not_found, unavailable or too_many."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -30,18 +30,18 @@ class Earlier:
         self._waiting = 0
 
     async def at(self, ask: Callable[[str, bytes, float], Awaitable[bytes]], question: PastQuestion, user: str) -> PastAnswer:
-        """Raises NoAnswer."""
+        """Raises NoPastQueue."""
         if self._waiting >= WAITING_MAX:
-            raise NoAnswer("too_many", "Too many look at earlier moments of the queue; try again in a few seconds.")
+            raise NoPastQueue("too_many", "Too many look at earlier moments of the queue; try again in a few seconds.")
         self._waiting += 1
         try:
             async with self._turns.turn(user):
                 data = await ask(subjects.PAST, question.to_json(), SECONDS_MAX)
         except (NatsError, TimeoutError):
-            raise NoAnswer("unavailable", "The scheduler does not answer right now; try again in a few seconds.") from None
+            raise NoPastQueue("unavailable", "The scheduler does not answer right now; try again in a few seconds.") from None
         finally:
             self._waiting -= 1
         found = PastAnswer.from_json(data)
         if found.code:
-            raise NoAnswer(found.code, found.queue.error)
+            raise NoPastQueue(found.code, found.queue.error)
         return found

@@ -10,7 +10,7 @@ from tenuto.schemas.base import from_object
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import AgentEnrolled, AgentRevoked, JoinTokenCreated, JoinTokenRevoked
 from tenuto.services.gateway.cluster.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
-from tenuto.services.gateway.cluster.policies.joining import AGENTS_MAX, TOKENS_MAX, Token
+from tenuto.services.gateway.cluster.policies.joining import AGENTS_MAX, TOKENS_MAX, IssuedJoinToken
 from tenuto.services.gateway.cluster.state import ClusterState
 from tenuto.services.gateway.rights.checks import check_admin
 
@@ -73,7 +73,7 @@ def revoke_agent(state: ClusterState, command: RevokeAgent) -> Sequence[EventDat
     return [AgentRevoked(agent_id=command.agent_id)]
 
 
-def _check_usable(token: Token, time_us: int) -> None:
+def _check_usable(token: IssuedJoinToken, time_us: int) -> None:
     """Raises Refused."""
     if time_us >= token.expires_us:
         raise Refused(f"Join token {token.token_id} has expired: {ANOTHER}.", "expired")

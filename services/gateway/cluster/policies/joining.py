@@ -17,7 +17,7 @@ AGENTS_MAX = 100_000
 
 
 @dataclass(frozen=True)
-class Token:
+class IssuedJoinToken:
     """A join token that was not revoked."""
 
     token_id: str
@@ -55,7 +55,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Joining:
-    tokens: Map[str, Token] = field(default_factory=Map)
+    tokens: Map[str, IssuedJoinToken] = field(default_factory=Map)
     """Join tokens by id. Expired ones stay until another is made, so that they can be shown and told from unknown ones."""
     agents: Map[str, Member] = field(default_factory=Map)
 
@@ -79,7 +79,7 @@ def fold(joining: Joining, data: EventData, time_us: int) -> Joining:
                     tokens = tokens.delete(token_id)
                 elif data.agent_id and tokens[token_id].agent_id == data.agent_id:
                     tokens = tokens.delete(token_id)  # of an order that may have been lost; only the newest is valid
-            made = Token(
+            made = IssuedJoinToken(
                 data.token_id, data.secret_hash, data.pool, data.expires_us, data.uses_max, time_us,
                 label=data.label, agent_id=data.agent_id,
             )  # fmt: skip

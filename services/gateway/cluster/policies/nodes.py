@@ -22,7 +22,7 @@ Phase = Literal["requested", "started", "released", "failed"]
 
 
 @dataclass(frozen=True)
-class Said:
+class DecidingEvent:
     """The event that last decided something about a node; its sentence is made when it is read."""
 
     about: str
@@ -32,14 +32,14 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeStatus:
     node_id: str
     pool: str
     node_type: str
     slots: int
     cost_per_hour: float
     requested_us: int
-    said: Said
+    said: DecidingEvent
     phase: Phase = "requested"
     provider_id: str = ""
     started_us: int | None = None
@@ -48,7 +48,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Failure:
+class LastFailure:
     """The last one of a pool's nodes."""
 
     node_id: str
@@ -57,22 +57,22 @@ class Failure:
     message: str
     at_us: int
     retry_at_us: int | None
-    said: Said
+    said: DecidingEvent
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolStatus:
     pool: str
     provisioning: Provisioning
     wanted: tuple[CapacityDemand, ...] = ()
-    failure: Failure | None = None
+    failure: LastFailure | None = None
 
 
 @dataclass(frozen=True)
 class Nodes:
-    pools: Map[str, Pool] = field(default_factory=Map)
+    pools: Map[str, PoolStatus] = field(default_factory=Map)
     """Pools that have, or had, a provisioner, by name."""
-    nodes: Map[str, Node] = field(default_factory=Map)
+    nodes: Map[str, NodeStatus] = field(default_factory=Map)
     """Nodes that have not ended, by id."""
     mounts: Map[str, tuple[AllowedMount, ...]] = field(default_factory=Map)
     """Mounts that a pool allows to containers, by its name; a pool without a setting is missing."""
@@ -85,7 +85,7 @@ def fold(known: Nodes, data: EventData, envelope: Envelope) -> Nodes:
     match data:
         case PoolProvisioned():
             settings = Provisioning(**{name: getattr(data, name) for name in SETTINGS})
-            before = known.pools.get(data.pool) or Pool(data.pool, settings)
+            before = known.pools.get(data.pool) or PoolStatus(data.pool, settings)
             wanted = before.wanted if settings.starts_nodes else ()
             pool = replace(before, provisioning=settings, failure=None, wanted=wanted)
             return replace(known, pools=known.pools.set(data.pool, pool))
@@ -96,7 +96,7 @@ def fold(known: Nodes, data: EventData, envelope: Envelope) -> Nodes:
             pool = replace(known.pools[data.pool], wanted=data.demands)
             return replace(known, pools=known.pools.set(data.pool, pool))
         case NodeRequested():
-            node = Node(
+            node = NodeStatus(
                 data.node_id, data.pool, data.node_type, data.slots, data.cost_per_hour, envelope.time_us, _said(data, envelope)
             )
             return replace(known, nodes=known.nodes.set(data.node_id, node))
@@ -107,7 +107,7 @@ def fold(known: Nodes, data: EventData, envelope: Envelope) -> Nodes:
     return known
 
 
-def _changed(known: Nodes, node: Node, data: NodeStarted | NodeFailed | NodeReleased, envelope: Envelope) -> Nodes:
+def _changed(known: Nodes, node: NodeStatus, data: NodeStarted | NodeFailed | NodeReleased, envelope: Envelope) -> Nodes:
     if isinstance(data, NodeStarted):
         node = replace(node, phase="started", provider_id=data.provider_id, started_us=envelope.time_us)
     elif isinstance(data, NodeReleased):
@@ -116,13 +116,15 @@ def _changed(known: Nodes, node: Node, data: NodeStarted | NodeFailed | NodeRele
         said = _said(data, envelope)
         node = replace(node, phase="failed", said=said, message=data.message)
         if (pool := known.pools.get(node.pool)) is not None:
-            failure = Failure(node.node_id, node.node_type, data.failure, data.message, envelope.time_us, data.retry_at_us, said)
+            failure = LastFailure(
+                node.node_id, node.node_type, data.failure, data.message, envelope.time_us, data.retry_at_us, said
+            )
             known = replace(known, pools=known.pools.set(node.pool, replace(pool, failure=failure)))
     return replace(known, nodes=known.nodes.set(node.node_id, node))
 
 
-def _said(data: EventData, envelope: Envelope) -> Said:
-    return Said(data.TYPE, data.to_json().decode(), envelope.actor if isinstance(envelope, Event) else "")
+def _said(data: EventData, envelope: Envelope) -> DecidingEvent:
+    return DecidingEvent(data.TYPE, data.to_json().decode(), envelope.actor if isinstance(envelope, Event) else "")
 
 
 OF_NODES: tuple[type[EventData], ...] = (

@@ -11,7 +11,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.schemas.queue import POSITION_MAX, PastAnswer, PastQuestion, QueueAnswer, QueueQuestion, ShareRow
-from tenuto.services.gateway.cluster.adapters.past_queue import NoAnswer
+from tenuto.services.gateway.cluster.adapters.past_queue import NoPastQueue
 from tenuto.services.gateway.cluster.commands import CloseSlots, OpenSlots, SetPoolPolicy, SetShare
 from tenuto.services.gateway.cluster.door import ClusterDoor, Door
 from tenuto.services.gateway.cluster.handling.anonymous import as_seen, experiments_on, past_agents_as_seen
@@ -74,7 +74,7 @@ async def cluster(door: Door, at: At) -> Response:
 async def _past(door: ClusterDoor, question: PastQuestion) -> PastAnswer:
     try:
         return await door.earlier.at(door.ask, question, asking())
-    except NoAnswer as error:
+    except NoPastQueue as error:
         raise DoorError(error.code, str(error), "at") from error
 
 

@@ -21,7 +21,7 @@ from tenuto.services.gateway.cluster.adapters.bus_keeper import BusKeeper, BusNo
 from tenuto.services.gateway.cluster.bodies import NewJoinTokenBody
 from tenuto.services.gateway.cluster.commands import CreateJoinToken, Enroll, RevokeAgent, RevokeJoinToken
 from tenuto.services.gateway.cluster.door import ClusterDoor, Door
-from tenuto.services.gateway.cluster.policies.joining import Token
+from tenuto.services.gateway.cluster.policies.joining import IssuedJoinToken
 from tenuto.services.gateway.cluster.views import JoinTokenView, NewJoinTokenView
 from tenuto.services.gateway.http import tokens
 from tenuto.services.gateway.http.bodies import Recorded
@@ -183,5 +183,5 @@ async def _held(keeper: BusKeeper, agent_id: str) -> str | None:
         return await keeper.password_hash(agent_id)
 
 
-def _view(token: Token) -> JoinTokenView:
+def _view(token: IssuedJoinToken) -> JoinTokenView:
     return from_object(JoinTokenView, token, id=token.token_id)

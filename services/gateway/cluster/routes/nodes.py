@@ -21,7 +21,7 @@ from tenuto.schemas.sentences import sentence
 from tenuto.services.gateway.cluster.commands import ProvisionPool, ReleaseNode, SetPoolMounts
 from tenuto.services.gateway.cluster.door import ClusterDoor, Door
 from tenuto.services.gateway.cluster.handling.paths import PoolName
-from tenuto.services.gateway.cluster.policies.nodes import Node, Pool, Said
+from tenuto.services.gateway.cluster.policies.nodes import DecidingEvent, NodeStatus, PoolStatus
 from tenuto.services.gateway.cluster.views import CheckView, NodeFailureView, NodeLogsView, NodeView, PoolView, ReleaseBody
 from tenuto.services.gateway.http.bodies import Recorded
 from tenuto.services.gateway.http.context import answer, asked
@@ -165,7 +165,7 @@ async def _ask(door: ClusterDoor, question: NodesQuestion) -> NodesAnswer:
     return found
 
 
-def _pool(door: ClusterDoor, pool: Pool) -> PoolView:
+def _pool(door: ClusterDoor, pool: PoolStatus) -> PoolView:
     mine = [node for node in door.state.nodes.nodes.values() if node.pool == pool.pool]
     everything, failed = door.sight().everything, pool.failure
     return PoolView(
@@ -181,16 +181,16 @@ def _pool(door: ClusterDoor, pool: Pool) -> PoolView:
     )
 
 
-def _node(door: ClusterDoor, node: Node) -> NodeView:
+def _node(door: ClusterDoor, node: NodeStatus) -> NodeView:
     reason = _sentence(node.said) if door.sight().everything else ""
     return from_object(NodeView, node, id=node.node_id, phase=_phase(door, node), reason=reason)
 
 
-def _phase(door: ClusterDoor, node: Node) -> str:
+def _phase(door: ClusterDoor, node: NodeStatus) -> str:
     member = door.state.joining.agents.get(node.node_id)
     joined = member is not None and not member.revoked
     return "joined" if joined and node.phase in ("requested", "started") else node.phase
 
 
-def _sentence(said: Said) -> str:
+def _sentence(said: DecidingEvent) -> str:
     return sentence(said.about, from_json(said.data), said.actor)

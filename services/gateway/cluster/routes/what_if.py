@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from tenuto.schemas.events.request import PolicyName
 from tenuto.schemas.what_if import Course, WhatIfAnswer, WhatIfQuestion
-from tenuto.services.gateway.cluster.adapters.past_queue import NoAnswer
+from tenuto.services.gateway.cluster.adapters.past_queue import NoPastQueue
 from tenuto.services.gateway.cluster.door import Door
 from tenuto.services.gateway.cluster.handling.paths import At, PoolName
 from tenuto.services.gateway.http.context import answer, asking
@@ -34,7 +34,7 @@ async def what_if(
     question = WhatIfQuestion(pool=pool, policy=policy, agents=agents, slots=slots, trials=trials, upto=at)
     try:
         found = await door.what_ifs.of(door.ask, question, asking())
-    except NoAnswer as error:
+    except NoPastQueue as error:
         raise DoorError(error.code, str(error)) from error
     seen = door.sight()
     if seen.everything:

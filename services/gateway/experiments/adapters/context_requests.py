@@ -28,7 +28,7 @@ _LOOK = """SELECT e.context_hash, a.released_us IS NOT NULL AS released FROM exp
            LEFT JOIN allocations a ON a.allocation_id = $2 WHERE e.experiment_id = $1"""
 
 
-class Contexts:
+class ContextServer:
     """Hands agents the model directories of their own allocations, in pieces."""
 
     def __init__(self, bus: Client, pool: asyncpg.Pool, directory: Path) -> None:

@@ -53,7 +53,7 @@ class PastViews:
         """`url`: the database. `fold`: writes events into the tables on a connection. `types`: types of the events that it
         knows."""
         self.types = sorted(types)
-        self._kept = [_Kept(url, log, fold, self.types) for _ in range(KEPT_MAX)]
+        self._kept = [_KeptViews(url, log, fold, self.types) for _ in range(KEPT_MAX)]
         """The least recently used first."""
         self._turns = Turns(of_one_user=1, at_once=KEPT_MAX)
         self._waiting = 0
@@ -77,7 +77,7 @@ class PastViews:
         finally:
             self._waiting -= 1
 
-    def _taken(self, experiment_id: int, position: int) -> _Kept:
+    def _taken(self, experiment_id: int, position: int) -> _KeptViews:
         """The free one that has the least to fold: of this experiment and nearest below the position, else the one that was not
         used for longest."""
         free = [kept for kept in self._kept if not kept.busy]
@@ -95,7 +95,7 @@ class PastViews:
             await kept.close()
 
 
-class _Kept:
+class _KeptViews:
     """The past of one experiment, in temporary tables of one connection."""
 
     def __init__(self, url: str, log: EventLog, fold: Fold, types: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ from tenuto.services.gateway.experiments.decide.rule_actions import check_rules
 from tenuto.services.gateway.experiments.decide.unmanaged import check_name
 from tenuto.services.gateway.experiments.policies.wall_time import HOUR_US, wall_us
 from tenuto.services.gateway.experiments.state import ExperimentsState, Live, origins_of
-from tenuto.services.gateway.rights.access import Subject, workspace_of
+from tenuto.services.gateway.rights.access import Principal, workspace_of
 from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, refusal
 from tenuto.services.gateway.rights.workspaces import (
     check_limits,
@@ -61,13 +61,13 @@ from tenuto.services.gateway.rights.workspaces import (
 )
 
 
-def check_new(state: ExperimentsState, subject: Subject, config: ExperimentConfig) -> None:
+def check_new(state: ExperimentsState, subject: Principal, config: ExperimentConfig) -> None:
     """Checks that the subject may submit it. Raises Refused."""
     check_place(state, subject, config.resources.workspace, config.project)
     check_limits(state, config)
 
 
-def check_fork(state: ExperimentsState, subject: Subject, config: ExperimentConfig) -> None:
+def check_fork(state: ExperimentsState, subject: Principal, config: ExperimentConfig) -> None:
     """Same as `check_new`, but for a fork that a rule makes: its workspace's stored bytes are not counted then, so the noted
     number applies. Raises Refused."""
     check_new(state, subject, config)

@@ -27,9 +27,9 @@ from tenuto.services.gateway.notices.decide.triggered_notices import triggered
 from tenuto.services.gateway.notices.evolve import fold as fold_notices
 from tenuto.services.gateway.notices.policies.triggers import Fired, experiment_id_of, fired_by
 from tenuto.services.gateway.notices.state import WAITING_MAX, is_hidden
-from tenuto.services.gateway.rights.access import Subject
+from tenuto.services.gateway.rights.access import Principal
 
-CheckNew = Callable[[ExperimentsState, Subject, ExperimentConfig], None]
+CheckNew = Callable[[ExperimentsState, Principal, ExperimentConfig], None]
 """Check that a subject may submit such an experiment. Raises Refused."""
 
 

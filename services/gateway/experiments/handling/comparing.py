@@ -15,7 +15,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 from tenuto.services.gateway.experiments.door import ExperimentsDoor
 from tenuto.services.gateway.experiments.policies.differences import Side, differences, gaps
-from tenuto.services.gateway.experiments.policies.likely_effect import Difference
+from tenuto.services.gateway.experiments.policies.likely_effect import ConfigDifference
 from tenuto.services.gateway.experiments.policies.unmanaged_differences import unmanaged_differences, unmanaged_gaps
 from tenuto.services.gateway.experiments.queries.experiments import ExperimentQueries
 from tenuto.services.gateway.experiments.views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
@@ -29,7 +29,7 @@ from tenuto.services.gateway.trials.policies.results import (
     FilePair,
     MetricPair,
     Saved,
-    Validation,
+    TrialValidation,
     file_pairs,
     first_difference,
     metric_pairs,
@@ -68,11 +68,11 @@ class Comparing:
             gaps=tuple(unmanaged_gaps(side_a, side_b) if side_a.unmanaged or side_b.unmanaged else gaps(side_a, side_b)),
         )
 
-    async def differences(self, a: str, b: str) -> list[Difference]:
+    async def differences(self, a: str, b: str) -> list[ConfigDifference]:
         (side_a, _), (side_b, _) = await self._side(a, True), await self._side(b, True)
         return await self._differences(side_a, side_b)
 
-    async def _differences(self, a: Side, b: Side) -> list[Difference]:
+    async def _differences(self, a: Side, b: Side) -> list[ConfigDifference]:
         if a.unmanaged or b.unmanaged:
             return unmanaged_differences(a, b)
         changes: list[CodeChange] | None = []
@@ -96,13 +96,13 @@ class Comparing:
             files = await asyncio.to_thread(file_pairs, saved_a, saved_b)
         return await asyncio.to_thread(_results_view, metric, a, b, pairs, files)
 
-    async def _made(self, trial: TrialView, unmanaged: bool) -> tuple[list[Validation], list[Saved]]:
+    async def _made(self, trial: TrialView, unmanaged: bool) -> tuple[list[TrialValidation], list[Saved]]:
         """Validations and checkpoints. `unmanaged`: one of the two was; its points are all that can be compared."""
         if not trial.unmanaged:
             validations, saved = await self._records.results(trial.id)
             return validations, [] if unmanaged else saved
         points = await self._views.points(trial.experiment_id, trial.number, (trial.number, -1), POINTS_MAX)
-        return await asyncio.to_thread(lambda: [Validation(point.batches, point.metrics) for point in points]), []
+        return await asyncio.to_thread(lambda: [TrialValidation(point.batches, point.metrics) for point in points]), []
 
     async def main_trial(self, experiment_id: int) -> TrialView | None:
         """The experiment's best trial, else its first one."""
@@ -194,7 +194,7 @@ def _results_view(
     )
 
 
-def difference_view(item: Difference) -> DifferenceView:
+def difference_view(item: ConfigDifference) -> DifferenceView:
     return from_object(DifferenceView, item)
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tenuto.schemas.config.experiment import PROJECT_PATTERN
 from tenuto.schemas.names import NAME_PATTERN
 from tenuto.services.gateway.experiments.policies.conditions import conditions
-from tenuto.services.gateway.experiments.queries.experiment_search import ExperimentSearch, Place, Sort
+from tenuto.services.gateway.experiments.queries.experiment_search import ExperimentSearch, PageCursor, Sort
 from tenuto.services.gateway.experiments.views import ExperimentState
 from tenuto.services.gateway.http.errors import DoorError
 from tenuto.services.gateway.http.paging import CURSOR_CHARACTERS_MAX, cursor, read_cursor
@@ -66,13 +66,13 @@ class ExperimentQuery(BaseModel):
             sort, order, value, experiment_id = read_cursor(self.cursor, (str, str, str, int))
             if (sort, order) != (self.sort, self.order) or not _is_place(self.sort, value):
                 read_cursor("", ())  # says that it is of another list
-            behind = Place(value, experiment_id)
+            behind = PageCursor(value, experiment_id)
         given = self.model_dump(exclude={"limit", "cursor", "order", "hyperparameter", "total"})
         return ExperimentSearch(
             **given, conditions=wanted, hidden=tuple(sorted(hidden)), descending=self.order == "desc", behind=behind
         )
 
-    def cursor_of(self, place: Place) -> str:
+    def cursor_of(self, place: PageCursor) -> str:
         return cursor(self.sort, self.order, *place)
 
 

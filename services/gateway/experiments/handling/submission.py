@@ -31,13 +31,13 @@ DRAIN_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True)
-class Submission:
+class ResolvedSubmission:
     resolved: Resolution
     context: StoredContext
     origin: Origin | None = None
 
 
-async def receive(request: Request, door: ExperimentsDoor) -> Submission:
+async def receive(request: Request, door: ExperimentsDoor) -> ResolvedSubmission:
     """Raises MultipartError, ConfigError, ContextRefused and Refused. What was refused leaves nothing on the shared directory."""
     try:
         return await _receive(request, door)
@@ -57,10 +57,10 @@ async def _drain(request: Request) -> None:
                     return
 
 
-async def _receive(request: Request, door: ExperimentsDoor) -> Submission:
+async def _receive(request: Request, door: ExperimentsDoor) -> ResolvedSubmission:
     with Incoming(door.contexts, door.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
-        taken = _Parts(incoming)
+        taken = _SubmissionParts(incoming)
         resolved: Resolution | None = None
         try:
             async for piece in parts(request.stream(), boundary):
@@ -76,10 +76,10 @@ async def _receive(request: Request, door: ExperimentsDoor) -> Submission:
             raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
         context = await incoming.store(lambda path: door.reader.archive(path, asking()))
         _check_entrypoint(resolved.config, context)
-        return Submission(resolved, context, _origin(bytes(taken.origin)))
+        return ResolvedSubmission(resolved, context, _origin(bytes(taken.origin)))
 
 
-class _Parts:
+class _SubmissionParts:
     """Parts of a submission as they come in: the small ones are kept in memory, within bounds; `context` is passed on."""
 
     def __init__(self, incoming: Incoming) -> None:

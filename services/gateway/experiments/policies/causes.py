@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from tenuto.services.gateway.experiments.policies.likely_effect import Difference
+from tenuto.services.gateway.experiments.policies.likely_effect import ConfigDifference
 
 DIFFERENCES_SHOWN_MAX = 3
 
 
-class Exactness(Protocol):
+class ExactnessFacts(Protocol):
     """Known facts about a trial's exactness."""
 
     id: str
@@ -19,7 +19,10 @@ class Exactness(Protocol):
 
 
 def likely_causes(
-    differences: Sequence[Difference], original: Exactness | None, repeated: Exactness | None, config: Mapping[str, Any]
+    differences: Sequence[ConfigDifference],
+    original: ExactnessFacts | None,
+    repeated: ExactnessFacts | None,
+    config: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Sentences without a full stop, the likeliest cause first. `differences`: in the order of their likely effect. `config`: of
     the repetition."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.schemas.record import IMPORT_SCRIPT, DataFingerprint, EnvironmentRecord, GitState, is_of_the_run
-from tenuto.services.gateway.experiments.policies.likely_effect import Difference, Kind, by_likely_effect
+from tenuto.services.gateway.experiments.policies.likely_effect import ConfigDifference, Kind, by_likely_effect
 from tenuto.services.gateway.reader.changes import CodeChange, flat, flat_settings
 
 
@@ -51,7 +51,7 @@ WITHOUT_EFFECT = (
 """Settings that do not change what is trained, by the beginning of their path."""
 
 
-def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[Difference]:
+def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[ConfigDifference]:
     """`code`: what differs between the model directories; None: not known. The most likely cause of other results comes first."""
     found = [
         *_data(a, b),
@@ -91,17 +91,19 @@ def gaps(a: Side, b: Side) -> list[str]:
     return found
 
 
-def _data(a: Side, b: Side) -> Iterator[Difference]:
+def _data(a: Side, b: Side) -> Iterator[ConfigDifference]:
     if not a.data or not b.data:
         return  # nothing declared is no change; `gaps` says it
     left, right = {item.name: item for item in a.data}, {item.name: item for item in b.data}
     for name in sorted(left.keys() & right.keys()):
         if left[name].fingerprint != right[name].fingerprint:
-            yield Difference(
+            yield ConfigDifference(
                 "data", name, _data_text(left[name]), _data_text(right[name]), note=_data_note(left[name], right[name])
             )
         elif left[name].path != right[name].path:
-            yield Difference("cosmetic", f"path of {name}", left[name].path, right[name].path, note="the content is the same")
+            yield ConfigDifference(
+                "cosmetic", f"path of {name}", left[name].path, right[name].path, note="the content is the same"
+            )
     only_left = [left[name] for name in sorted(left.keys() - right.keys())]
     only_right = [right[name] for name in sorted(right.keys() - left.keys())]
     for item in list(only_left):
@@ -109,11 +111,11 @@ def _data(a: Side, b: Side) -> Iterator[Difference]:
         if moved is not None:
             only_left.remove(item)
             only_right.remove(moved)
-            yield Difference("cosmetic", f"name of data {item.name}", item.name, moved.name, note="the content is the same")
+            yield ConfigDifference("cosmetic", f"name of data {item.name}", item.name, moved.name, note="the content is the same")
     for item in only_left:
-        yield Difference("data", item.name, _data_text(item), None, note=f"only {a.label} read it")
+        yield ConfigDifference("data", item.name, _data_text(item), None, note=f"only {a.label} read it")
     for item in only_right:
-        yield Difference("data", item.name, None, _data_text(item), note=f"only {b.label} read it")
+        yield ConfigDifference("data", item.name, None, _data_text(item), note=f"only {b.label} read it")
 
 
 def _data_text(item: DataFingerprint) -> str:
@@ -126,7 +128,7 @@ def _data_note(a: DataFingerprint, b: DataFingerprint) -> str:
     return "the content changed" if a.size_bytes == b.size_bytes else "the content and its size changed"
 
 
-def _settings(a: Side, b: Side) -> Iterator[Difference]:
+def _settings(a: Side, b: Side) -> Iterator[ConfigDifference]:
     left, right = flat_settings(a.config), flat_settings(b.config)
     trials = a.hyperparameters is not None and b.hyperparameters is not None
     if trials:
@@ -145,9 +147,9 @@ def _settings(a: Side, b: Side) -> Iterator[Difference]:
         by_hand = any(path == item or path.startswith(f"{item}.") or item.startswith(f"{path}.") for item in overridden)
         note = _override_note(path, a, b) if by_hand else ""
         if path == "entrypoint" and IMPORT_SCRIPT in (before, after):
-            yield Difference("cosmetic", path, before, after, note="one was made without a cluster, and imported")
+            yield ConfigDifference("cosmetic", path, before, after, note="one was made without a cluster, and imported")
             continue
-        yield Difference(_kind_of(path), path, before, after, overridden=by_hand, note=note)
+        yield ConfigDifference(_kind_of(path), path, before, after, overridden=by_hand, note=note)
 
 
 def _override_note(path: str, a: Side, b: Side) -> str:
@@ -175,29 +177,29 @@ def _length(side: Side) -> str | None:
     return None if side.target_length is None else f"{side.target_length} {name}"
 
 
-def _seeds(a: Side, b: Side) -> Iterator[Difference]:
+def _seeds(a: Side, b: Side) -> Iterator[ConfigDifference]:
     if a.seed == b.seed:
         return
     if a.seed_chosen or b.seed_chosen:
-        yield Difference("seed", "seed", a.seed, b.seed)
+        yield ConfigDifference("seed", "seed", a.seed, b.seed)
     else:
         note = "nobody set reproducibility.experiment_seed, so each has its own"
-        yield Difference("drawn_seed", "seed", a.seed, b.seed, note=note)
+        yield ConfigDifference("drawn_seed", "seed", a.seed, b.seed, note=note)
 
 
-def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[Difference]:
+def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[ConfigDifference]:
     if a.context_hash != b.context_hash:
         if changes is None:
-            yield Difference("code", "model directory", a.context_hash[:12], b.context_hash[:12])
+            yield ConfigDifference("code", "model directory", a.context_hash[:12], b.context_hash[:12])
         for change in changes or ():
             named = bool(change.settings) and _stand_among_settings(change.settings, a, b)
             kind: Kind = "cosmetic" if named or change.kind == "comments" or not _is_code(change.path) else "code"
             note = "comments or layout only" if change.kind == "comments" else change.kind
             note = "the settings that changed in it are named by themselves" if named else note
-            yield Difference(kind, change.path, change.before, change.after, note=note, detail=change.detail)
+            yield ConfigDifference(kind, change.path, change.before, change.after, note=note, detail=change.detail)
     left, right = a.git.commit if a.git else None, b.git.commit if b.git else None
     if left is not None and right is not None and left != right:
-        yield Difference("cosmetic", "git commit", left, right, note="the packed code is what ran; see the files above")
+        yield ConfigDifference("cosmetic", "git commit", left, right, note="the packed code is what ran; see the files above")
 
 
 def _stand_among_settings(paths: Iterable[str], a: Side, b: Side) -> bool:
@@ -237,19 +239,19 @@ def _set_differently(a: Side, b: Side) -> frozenset[str]:
 
 def _environments(
     a: EnvironmentRecord | None, b: EnvironmentRecord | None, named_already: frozenset[str] = frozenset()
-) -> Iterator[Difference]:
+) -> Iterator[ConfigDifference]:
     """`named_already`: variables whose difference stands among the settings."""
     if a is None or b is None:
         return
     if a.python != b.python:
-        yield Difference("package", "python", a.python, b.python)
+        yield ConfigDifference("package", "python", a.python, b.python)
     loaded = {*a.loaded, *b.loaded}
     for name, before, after in _changed(a.packages, b.packages):
         used = name in loaded
         note = "" if used else "not imported by the training process"
-        yield Difference("package" if used else "unused_package", name, before, after, note=note)
+        yield ConfigDifference("package" if used else "unused_package", name, before, after, note=note)
     for name, before, after in _changed(a.numerics, b.numerics):
-        yield Difference("hardware" if name == "cpu_capability" else "dtype", name, before, after)
+        yield ConfigDifference("hardware" if name == "cpu_capability" else "dtype", name, before, after)
     machines = list(_machines(a, b))
     yield from machines
     other_machine = bool(machines)
@@ -259,20 +261,20 @@ def _environments(
             continue
         follows = other_machine and not explicit
         note = "it follows from the machine" if follows else ""
-        yield Difference("threads", name, before, after, consequence=follows or name == "cores_usable", note=note)
+        yield ConfigDifference("threads", name, before, after, consequence=follows or name == "cores_usable", note=note)
     for name, before, after in _changed(a.drivers, b.drivers):
-        yield Difference("driver", name, before, after)
+        yield ConfigDifference("driver", name, before, after)
     for name, before, after in _changed(a.variables, b.variables):
         if name in named_already or is_of_the_run(name):
             continue
-        yield Difference("variable", name, before, after)
+        yield ConfigDifference("variable", name, before, after)
     if a.platform != b.platform:
-        yield Difference("unused_package", "platform", a.platform, b.platform)
+        yield ConfigDifference("unused_package", "platform", a.platform, b.platform)
     if a.image != b.image:  # what of an image matters is compared above
-        yield Difference("unused_package", "image", a.image or "none", b.image or "none")
+        yield ConfigDifference("unused_package", "image", a.image or "none", b.image or "none")
 
 
-def _moves(a: Side, b: Side) -> Iterator[Difference]:
+def _moves(a: Side, b: Side) -> Iterator[ConfigDifference]:
     """A trial that goes on in another environment is not the run that one of them alone would have made."""
     for side in (a, b):
         values: dict[tuple[Kind, str], list[str]] = {}
@@ -284,20 +286,20 @@ def _moves(a: Side, b: Side) -> Iterator[Difference]:
         for (kind, name), before in values.items():
             text = ", then ".join([*dict.fromkeys(before), last[kind, name]])
             note = f"changed between the starts of {side.label}"
-            yield Difference(kind, name, text if side is a else None, text if side is b else None, note=note)
+            yield ConfigDifference(kind, name, text if side is a else None, text if side is b else None, note=note)
 
 
-def _machines(a: EnvironmentRecord, b: EnvironmentRecord) -> Iterator[Difference]:
+def _machines(a: EnvironmentRecord, b: EnvironmentRecord) -> Iterator[ConfigDifference]:
     left, right = a.hardware, b.hardware
     gpus = [", ".join(f"{gpu.name} {gpu.memory_gib} GiB" for gpu in item.gpus) or "none" for item in (left, right)]
     if gpus[0] != gpus[1]:
-        yield Difference("hardware", "GPU", gpus[0], gpus[1])
+        yield ConfigDifference("hardware", "GPU", gpus[0], gpus[1])
     for name in ("cpu_model", "machine", "cpu_cores"):
         before, after = getattr(left, name), getattr(right, name)
         if before != after:
-            yield Difference("hardware", name, before, after, consequence=name == "cpu_cores")
+            yield ConfigDifference("hardware", name, before, after, consequence=name == "cpu_cores")
     if left.memory_gib != right.memory_gib:
-        yield Difference("cosmetic", "memory_gib", left.memory_gib, right.memory_gib)
+        yield ConfigDifference("cosmetic", "memory_gib", left.memory_gib, right.memory_gib)
 
 
 def _changed(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:

@@ -54,7 +54,7 @@ NUMERIC_PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class ConfigDifference:
     kind: Kind
     name: str
     """The differing item: a path of the configuration, a file, a package."""
@@ -74,18 +74,18 @@ class Difference:
         return EFFECTS[self.kind]
 
 
-def by_likely_effect(differences: Iterable[Difference]) -> list[Difference]:
+def by_likely_effect(differences: Iterable[ConfigDifference]) -> list[ConfigDifference]:
     return sorted(differences, key=_rank)
 
 
-def _rank(item: Difference) -> tuple[int, bool, bool, int, str]:
+def _rank(item: ConfigDifference) -> tuple[int, bool, bool, int, str]:
     order = ORDER.index(item.kind)
     if item.consequence:  # right after the kind that it follows from
         order = max(order, ORDER.index("hardware"))
     return order, item.consequence, not item.overridden, _within(item), item.name
 
 
-def _within(item: Difference) -> int:
+def _within(item: ConfigDifference) -> int:
     """Rank of the difference among those of its kind."""
     if item.kind in ("package", "unused_package"):
         if item.name == "python":

@@ -9,7 +9,7 @@ from immutables import Map
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.automation import Rule
-from tenuto.services.gateway.notices.state import Mark
+from tenuto.services.gateway.notices.state import TriggerStatus
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ruled:
     context_size_bytes: int = 0
     config: ExperimentConfig | None = None
     """Configuration for rules that fork it. None: no rule does."""
-    marks: Map[str, Mark] = field(default_factory=Map)
+    marks: Map[str, TriggerStatus] = field(default_factory=Map)
     workspace: str = ""
     """Workspace whose rules they are. Empty: they are the experiment's own."""
 

@@ -29,7 +29,7 @@ class Standing:
 
 
 @dataclass
-class Rung:
+class RungStandings:
     key: str
     """Differs from that of any other rung of the search."""
     rung: int
@@ -43,9 +43,9 @@ class Rung:
     """Standing of each trial, in the order of their first decision here."""
 
 
-def rung_table(decisions: Iterable[Decision]) -> list[Rung]:
+def rung_table(decisions: Iterable[Decision]) -> list[RungStandings]:
     """Rungs by bracket and length; none for a search that decided nothing yet."""
-    rungs: dict[str, Rung] = {}
+    rungs: dict[str, RungStandings] = {}
     newest: dict[str, Standing] = {}
     for decision in decisions:
         fate = _FATES.get(decision.type)
@@ -83,7 +83,7 @@ def _compares(rule: str, numbers: Mapping[str, Any]) -> bool:
     return rule == "failed" and "rung" in numbers and numbers.get("waited") is not True
 
 
-def _rung_of(rungs: dict[str, Rung], numbers: Mapping[str, Any]) -> Rung:
+def _rung_of(rungs: dict[str, RungStandings], numbers: Mapping[str, Any]) -> RungStandings:
     """A search that a method of the user's own decides has no rungs: its trials stand at the lengths that they were to reach."""
     length = int(numbers["length"])
     rung, bracket = numbers.get("rung"), numbers.get("bracket")
@@ -91,5 +91,5 @@ def _rung_of(rungs: dict[str, Rung], numbers: Mapping[str, Any]) -> Rung:
     key = f"{bracket if isinstance(bracket, int) else ''}/{place}"
     if key not in rungs:
         unit = str(numbers.get("unit", "batches"))
-        rungs[key] = Rung(key, place, bracket if isinstance(bracket, int) else None, length, unit)
+        rungs[key] = RungStandings(key, place, bracket if isinstance(bracket, int) else None, length, unit)
     return rungs[key]

@@ -13,7 +13,7 @@ _ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedHyperparameter:
     """A hyperparameter that differs from the parent's; None: a trial without it."""
 
     name: str
@@ -33,7 +33,7 @@ class Copy:
     """Value of the parent when it was copied."""
     source_checkpoint_id: str | None
     hyperparameters: Mapping[str, Any]
-    changed: tuple[Change, ...]
+    changed: tuple[ChangedHyperparameter, ...]
     position: int
     time_us: int
     values: Mapping[str, Any]
@@ -86,8 +86,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ChangedHyperparameter]:
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
         if old != new or isinstance(old, bool) != isinstance(new, bool):
-            yield Change(name, None if old is _ABSENT else old, None if new is _ABSENT else new)
+            yield ChangedHyperparameter(name, None if old is _ABSENT else old, None if new is _ABSENT else new)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tenuto.services.gateway.experiments.policies.differences import Side
-from tenuto.services.gateway.experiments.policies.likely_effect import Difference, by_likely_effect
+from tenuto.services.gateway.experiments.policies.likely_effect import ConfigDifference, by_likely_effect
 from tenuto.services.gateway.reader.changes import flat
 
 
-def unmanaged_differences(a: Side, b: Side) -> list[Difference]:
+def unmanaged_differences(a: Side, b: Side) -> list[ConfigDifference]:
     """Hyperparameters."""
     left, right = _values(a), _values(b)
     found = [
-        Difference("hyperparameter", f"hyperparameters.{name}", left.get(name), right.get(name))
+        ConfigDifference("hyperparameter", f"hyperparameters.{name}", left.get(name), right.get(name))
         for name in sorted(left.keys() | right.keys())
         if left.get(name) != right.get(name)
     ]

@@ -18,7 +18,7 @@ from tenuto.services.gateway.rights.access import Access, workspace_of
 HOUR_US = 3_600_000_000
 
 
-class Limit(NamedTuple):
+class WallTimeLimit(NamedTuple):
     hours: float
     workspace: str = ""
     """Workspace whose limit it is. Empty: the configuration says it."""
@@ -40,18 +40,18 @@ def wall_us(live: Live, now_us: int) -> int:
     return live.wall_us + (max(0, now_us - live.wall_since_us) if live.allocations else 0)
 
 
-def limit_of(access: Access, live: Live) -> Limit | None:
+def limit_of(access: Access, live: Live) -> WallTimeLimit | None:
     """The limit that it reaches first. A workspace's counts as it was at the submission, and a longer one that was set since:
     so an admin may give more time to what runs, and takes none away. None: it may run as long as it likes."""
     now_hours = workspace_of(access, live.workspace).wall_hours_max
     hours = max(live.workspace_hours_max, now_hours) if live.workspace_hours_max and now_hours else 0.0
-    found = [Limit(hours, live.workspace)] if hours else []
+    found = [WallTimeLimit(hours, live.workspace)] if hours else []
     if live.max_wall_hours:
-        found.insert(0, Limit(live.max_wall_hours))
+        found.insert(0, WallTimeLimit(live.max_wall_hours))
     return min(found, key=lambda limit: limit.hours, default=None)
 
 
-def overdue(state: ExperimentsState, live: Live, now_us: int) -> Limit | None:
+def overdue(state: ExperimentsState, live: Live, now_us: int) -> WallTimeLimit | None:
     """The limit that it has reached. None: it has not, or is being canceled already."""
     limit = None if live.canceled else limit_of(state.access, live)
     return limit if limit is not None and wall_us(live, now_us) >= limit.hours * HOUR_US else None

@@ -26,7 +26,7 @@ _PLACES: Mapping[Sort, tuple[str, str]] = {
 _WORDS = r"concat_ws(E'\n', experiment_id, name, method, user_name, array_to_string(labels, E'\n'))"
 
 
-class Place(NamedTuple):
+class PageCursor(NamedTuple):
     """The last experiment of a page: the next page begins behind it."""
 
     value: str
@@ -64,7 +64,7 @@ class ExperimentSearch:
     """These, too."""
     sort: Sort = "id"
     descending: bool = True
-    behind: Place | None = None
+    behind: PageCursor | None = None
 
 
 class _Where:
@@ -123,7 +123,7 @@ def _where(search: ExperimentSearch) -> _Where:
 
 
 class ExperimentLists(Fetching):
-    async def experiments(self, search: ExperimentSearch, limit: int) -> tuple[list[str], Place | None]:
+    async def experiments(self, search: ExperimentSearch, limit: int) -> tuple[list[str], PageCursor | None]:
         """One page of ExperimentViews, each as JSON that the database wrote: as objects of ours, a thousand would hold up
         everybody for 30 ms. And the place behind which the next page begins; None: there is none."""
         where = _where(search)
@@ -146,7 +146,7 @@ class ExperimentLists(Fetching):
                 ORDER BY {place} {down}, experiment_id {down}""",
             *where.values,
         )
-        last = Place(rows[-1]["place"], rows[-1]["experiment_id"]) if len(rows) == limit else None
+        last = PageCursor(rows[-1]["place"], rows[-1]["experiment_id"]) if len(rows) == limit else None
         return [row["body"] for row in rows], last
 
     async def count_experiments(self, search: ExperimentSearch) -> int:

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tenuto.schemas.base import from_object
 from tenuto.services.gateway.experiments.door import Door, ExperimentsDoor
 from tenuto.services.gateway.experiments.handling.past import At, check_past
 from tenuto.services.gateway.experiments.handling.paths import ExperimentId
 from tenuto.services.gateway.experiments.policies import search_decisions
-from tenuto.services.gateway.experiments.policies.rung_table import rung_table
+from tenuto.services.gateway.experiments.policies.rung_table import RungStandings, rung_table
 from tenuto.services.gateway.experiments.policies.search_decisions import Decision
+from tenuto.services.gateway.experiments.policies.trial_lineage import Copy
 from tenuto.services.gateway.experiments.policies.trial_lineage import lineage as lineage_of
 from tenuto.services.gateway.experiments.views import (
     ChangedValueView,
@@ -79,50 +81,19 @@ async def _decisions(door: ExperimentsDoor, experiment_id: int, at: int | None) 
 
 
 def _rungs(decisions: Sequence[Decision]) -> RungsView:
-    return RungsView(
-        rungs=tuple(
-            RungView(
-                key=rung.key,
-                rung=rung.rung,
-                bracket=rung.bracket,
-                length=rung.length,
-                unit=rung.unit,
-                cut_off=rung.cut_off,
-                trials=tuple(
-                    RungTrialView(
-                        trial_id=one.trial_id,
-                        metric=one.metric,
-                        fate=one.fate,
-                        sentence=one.sentence,
-                        position=one.position,
-                    )
-                    for one in rung.standings.values()
-                ),
-            )
-            for rung in rung_table(decisions)
-        )
-    )
+    return RungsView(rungs=tuple(map(_rung, rung_table(decisions))))
+
+
+def _rung(rung: RungStandings) -> RungView:
+    return from_object(RungView, rung, trials=tuple(from_object(RungTrialView, standing) for standing in rung.standings.values()))
 
 
 def _lineage(decisions: Sequence[Decision]) -> LineageView:
-    return LineageView(
-        trials=tuple(
-            LineageTrialView(
-                trial_id=copy.trial_id,
-                number=copy.number,
-                parent_id=copy.parent_id,
-                generation=copy.generation,
-                parent_metric=copy.parent_metric,
-                source_checkpoint_id=copy.source_checkpoint_id,
-                hyperparameters=dict(copy.hyperparameters),
-                outcome=copy.outcome,
-                changed=tuple(
-                    ChangedValueView(name=change.name, before=change.before, after=change.after) for change in copy.changed
-                ),
-                sentences=tuple(copy.sentences),
-                position=copy.position,
-                time_us=copy.time_us,
-            )
-            for copy in lineage_of(decisions)
-        )
+    return LineageView(trials=tuple(map(_lineage_trial, lineage_of(decisions))))
+
+
+def _lineage_trial(copy: Copy) -> LineageTrialView:
+    changed = tuple(from_object(ChangedValueView, change) for change in copy.changed)
+    return from_object(
+        LineageTrialView, copy, hyperparameters=dict(copy.hyperparameters), changed=changed, sentences=tuple(copy.sentences)
     )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenuto.kernel.anchor_targets import Target, targets
+from tenuto.kernel.anchor_targets import AnchorTarget, targets
 from tenuto.kernel.backoff import Backoff, Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable, Tampered
@@ -27,7 +27,7 @@ class Anchors:
     def __init__(self, settings: Settings, log: EventLog, clock: Clock, stores: Stores) -> None:
         """Raises SettingsError, TokenError."""
         self._log, self._clock, self._seconds = log, clock, settings.anchor_seconds
-        self.targets: tuple[Target, ...] = targets(settings.anchor_targets, stores)
+        self.targets: tuple[AnchorTarget, ...] = targets(settings.anchor_targets, stores)
         if self.targets and not settings.anchor_key_file:
             raise SettingsError(
                 "TENUTO_ANCHOR_TARGETS is set, but TENUTO_ANCHOR_KEY_FILE is not; name a file for the signing key."

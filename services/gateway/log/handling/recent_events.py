@@ -7,7 +7,7 @@ import asyncio
 from bisect import bisect_right
 from operator import attrgetter
 
-from tenuto.kernel.eventlog import EventLog, Page
+from tenuto.kernel.eventlog import EventLog, EventPage
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.read_models.explain import encode_told
 
@@ -31,7 +31,7 @@ class RecentEvents:
         self._messages: dict[int, bytes] = {}
         self._reading = asyncio.Lock()
 
-    async def behind(self, after: int, upto: int, correlation_id: str | None) -> Page:
+    async def behind(self, after: int, upto: int, correlation_id: str | None) -> EventPage:
         """A page of events of the log. Raises LogUnavailable."""
         if upto > self._last:
             await self._extend(upto)
@@ -46,10 +46,10 @@ class RecentEvents:
             if correlation_id is not None and event.correlation_id != correlation_id:
                 continue
             if len(found) == PAGE_EVENTS or size_bytes >= PAGE_BYTES:
-                return Page(found, True)
+                return EventPage(found, True)
             found.append(event)
             size_bytes += len(event.payload)
-        return Page(found, False)
+        return EventPage(found, False)
 
     def message(self, event: Event) -> bytes:
         """Event in the form in which it is sent."""

@@ -14,7 +14,7 @@ from tenuto.schemas.events.notice import WebhookCreated
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ShareChanged
 from tenuto.services.gateway.experiments.state import ExperimentsState
-from tenuto.services.gateway.rights.access import DEFAULT, Access, Sight, Subject, sight
+from tenuto.services.gateway.rights.access import DEFAULT, Access, Principal, Sight, sight
 from tenuto.services.gateway.trials.adapters.records import Records
 
 KEPT_MAX = 100_000
@@ -29,9 +29,9 @@ class SeenEvents:
         self._records, self._state, self._folded = Records(log), state, folded
         self._workspaces: dict[int, str] = {}
 
-    def judge(self, subject_now: Callable[[], Subject]) -> Judge:
+    def judge(self, subject_now: Callable[[], Principal]) -> Judge:
         """Judge for one client, whose subject is looked up again at each page: roles are granted and revoked meanwhile."""
-        known: tuple[Access, Subject, Sight] | None = None
+        known: tuple[Access, Principal, Sight] | None = None
 
         async def judged(events: Sequence[Event]) -> Sequence[Event]:
             nonlocal known
@@ -47,7 +47,7 @@ class SeenEvents:
 
         return judged
 
-    async def _is_seen(self, event: Event, seen: Sight, subject: Subject) -> bool:
+    async def _is_seen(self, event: Event, seen: Sight, subject: Principal) -> bool:
         if event.correlation_id:
             workspace = self._workspaces.get(int(event.correlation_id)) or await self._found(int(event.correlation_id))
             if not seen.sees(workspace):

@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-from tenuto.kernel.eventlog import EventLog, LogUnavailable, Page
+from tenuto.kernel.eventlog import EventLog, EventPage, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS_MAX, HeadWatch
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
@@ -123,7 +123,7 @@ class Tail:
             head = max(self._head, after)
             try:
                 # A client may name any position: nothing is read for one beyond the log's end.
-                events = await self._recent.behind(after, head, correlation_id) if after < self._head else Page((), False)
+                events = await self._recent.behind(after, head, correlation_id) if after < self._head else EventPage((), False)
                 seen = await judge(events)
             except LogUnavailable:
                 await self._wait(RETRY_SECONDS_MAX)

@@ -56,7 +56,7 @@ class DataRefused(RequestRefused):
     """`str(error)` is one sentence for the user. Nothing was written."""
 
 
-class Point(NamedTuple):
+class RunPoint(NamedTuple):
     name: str
     step: int
     time_ms: int
@@ -75,7 +75,7 @@ class RunData:
     async def log(
         self,
         run: tuple[int, int],
-        points: Sequence[Point] = (),
+        points: Sequence[RunPoint] = (),
         parameters: Sequence[Pair] = (),
         tags: Sequence[Pair] = (),
         of_models: Sequence[ModelPoint] = (),
@@ -158,7 +158,7 @@ class RunData:
                 raise DataRefused(f"This would be {count} data sets of one run; the most is {INPUTS_MAX}.")
 
 
-def _order(point: Point) -> tuple[str, int, int, bool, float]:
+def _order(point: RunPoint) -> tuple[str, int, int, bool, float]:
     """Sort key of a point, in the order of PostgreSQL: NaN is the largest value."""
     nan = point.value != point.value
     return point.name, point.step, point.time_ms, nan, 0.0 if nan else point.value

@@ -16,7 +16,7 @@ from tenuto.services.gateway.mlflow.permissions import ROUTES
 from tenuto.services.gateway.mlflow.queries.models import ModelRow
 from tenuto.services.gateway.mlflow.queries.runs import OFFSET_MAX, RunRow
 from tenuto.services.gateway.rights.access import DEFAULT as WORKSPACE
-from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, Rule, refusal
+from tenuto.services.gateway.rights.permissions import CHANGES_EXPERIMENT, PermissionRule, refusal
 
 DEFAULT = "Default"
 """Name of the experiment that MLflow's clients log to where none was set; they call it 0."""
@@ -95,7 +95,7 @@ async def experiment_to_change(door: MlflowDoor, request: Request, experiment_id
     return experiment_id
 
 
-def _judge(door: MlflowDoor, request: Request, owner: str, what: str, rule: Rule | None = None) -> None:
+def _judge(door: MlflowDoor, request: Request, owner: str, what: str, rule: PermissionRule | None = None) -> None:
     """Raises DoorError if `rule` does not let the sender do it; None: the rule of the route. A route that creates something gives
     another rule for the items that it names: who may create it may not change all of them."""
     rule = rule or ROUTES[f"{request.method} {request.scope['route'].path}"]

@@ -36,7 +36,7 @@ _OPERATORS: Mapping[Entity, frozenset[Operator]] = {
 
 
 @dataclass(frozen=True)
-class Attributes:
+class FilterAttributes:
     """Attributes of the item itself that a filter may name, by the names that clients use."""
 
     texts: Mapping[str, str]
@@ -48,7 +48,7 @@ class Attributes:
     """Further attributes that results may be ordered by."""
 
 
-OF_RUNS = Attributes(
+OF_RUNS = FilterAttributes(
     texts={
         **{name: name for name in ("run_id", "run_name", "status", "user_id", "artifact_uri")},
         "run name": "run_name",
@@ -58,7 +58,7 @@ OF_RUNS = Attributes(
     numbers={"start_time": "start_time", "end_time": "end_time", "created": "start_time", "Created": "start_time"},
     entities=frozenset(("metric", "parameter", "tag", "attribute")),
 )
-OF_EXPERIMENTS = Attributes(
+OF_EXPERIMENTS = FilterAttributes(
     texts={"name": "name"},
     numbers={"creation_time": "creation_time", "last_update_time": "last_update_time"},
     entities=frozenset(("tag", "attribute")),
@@ -66,7 +66,7 @@ OF_EXPERIMENTS = Attributes(
 )
 
 _CREATED, _UPDATED = "creation_timestamp", "last_updated_timestamp"
-OF_MODELS = Attributes(
+OF_MODELS = FilterAttributes(
     texts={name: name for name in ("name", "model_id", "model_type", "status", "source_run_id")},
     numbers={_CREATED: _CREATED, "creation_time": _CREATED, _UPDATED: _UPDATED, "last_updated_time": _UPDATED},
     entities=frozenset(("metric", "parameter", "tag", "attribute")),
@@ -74,7 +74,7 @@ OF_MODELS = Attributes(
 
 
 @dataclass(frozen=True)
-class Condition:
+class FilterCondition:
     entity: Entity
     name: str
     operator: Operator
@@ -83,7 +83,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     entity: Entity
     name: str
     ascending: bool
@@ -134,10 +134,10 @@ class _Reader:
         self._at = found.end() if found else self._at
 
 
-def conditions(text: str, known: Attributes) -> list[Condition]:
+def conditions(text: str, known: FilterAttributes) -> list[FilterCondition]:
     """All of them must hold. Raises FilterRefused."""
     reader = _Reader(text)
-    found: list[Condition] = []
+    found: list[FilterCondition] = []
     while not reader.ended:
         if found and not reader.take(_AND):
             raise FilterRefused(
@@ -150,14 +150,14 @@ def conditions(text: str, known: Attributes) -> list[Condition]:
     return found
 
 
-def orders(texts: Sequence[str], known: Attributes) -> list[Order]:
+def orders(texts: Sequence[str], known: FilterAttributes) -> list[SortOrder]:
     """Raises FilterRefused."""
     if len(texts) > ORDERS_MAX:
         raise FilterRefused(f"order_by has more than {ORDERS_MAX} parts.")
     return [_order(text, known) for text in texts]
 
 
-def _order(text: str, known: Attributes) -> Order:
+def _order(text: str, known: FilterAttributes) -> SortOrder:
     words = text.split()
     direction = words[-1].upper() if len(words) > 1 else ""
     given = direction in ("ASC", "DESC")
@@ -171,10 +171,10 @@ def _order(text: str, known: Attributes) -> Order:
         if attribute is None:
             raise _no_attribute(name, [*known.texts, *known.numbers, *known.ordered])
         name = attribute
-    return Order(entity, name, direction != "DESC")
+    return SortOrder(entity, name, direction != "DESC")
 
 
-def _condition(reader: _Reader, known: Attributes) -> Condition:
+def _condition(reader: _Reader, known: FilterAttributes) -> FilterCondition:
     here = reader.rest
     key, operator = reader.take(_KEY), reader.take(_OPERATOR)
     if key is None or operator is None:
@@ -191,7 +191,7 @@ def _condition(reader: _Reader, known: Attributes) -> Condition:
             raise _no_attribute(name, [*known.texts, *known.numbers])
     if sign not in allowed:
         raise FilterRefused(f"{entity} {name} does not take {sign}; it takes {', '.join(sorted(allowed))}.")
-    return Condition(entity, name, sign, _value(reader, sign, allowed is NUMBERS, f"{entity} {name}"))
+    return FilterCondition(entity, name, sign, _value(reader, sign, allowed is NUMBERS, f"{entity} {name}"))
 
 
 def _value(reader: _Reader, sign: Operator, number: bool, what: str) -> str | float | tuple[str, ...] | None:
@@ -225,7 +225,7 @@ def _list(reader: _Reader, what: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _key(found: re.Match[str], known: Attributes) -> tuple[Entity, str]:
+def _key(found: re.Match[str], known: FilterAttributes) -> tuple[Entity, str]:
     name = found["back"] or found["double"] or found["plain"]
     given = found["entity"]
     entity = "attribute" if given is None else _ENTITIES.get(given.lower())

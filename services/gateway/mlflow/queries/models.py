@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenuto.services.gateway.mlflow.policies.run_filters import Condition, Order
+from tenuto.services.gateway.mlflow.policies.run_filters import FilterCondition, SortOrder
 from tenuto.services.gateway.mlflow.queries.run_queries import MODEL, find_models
 from tenuto.services.gateway.mlflow.queries.runs import CHARACTERS_MAX, CHUNK_RUNS
 from tenuto.services.gateway.read_models.rows import Fetching
@@ -72,8 +72,8 @@ class Models(Fetching):
     async def search(
         self,
         experiment_ids: Sequence[int],
-        given: Sequence[Condition],
-        orders: Sequence[tuple[Order, tuple[str, str]]],
+        given: Sequence[FilterCondition],
+        orders: Sequence[tuple[SortOrder, tuple[str, str]]],
         datasets: Sequence[tuple[str, str]],
         limit: int,
         offset: int,

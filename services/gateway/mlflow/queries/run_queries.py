@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenuto.services.gateway.mlflow.policies.run_filters import Condition, Order
+from tenuto.services.gateway.mlflow.policies.run_filters import FilterCondition, SortOrder
 
 STATUS = """CASE t.state WHEN 'queued' THEN 'SCHEDULED' WHEN 'paused' THEN 'SCHEDULED' WHEN 'completed' THEN 'FINISHED'
     WHEN 'early_stopped' THEN 'FINISHED' WHEN 'failed' THEN 'FAILED' WHEN 'canceled' THEN 'KILLED' ELSE 'RUNNING' END"""
@@ -68,7 +68,7 @@ class _Statement:
         self.values.append(value)
         return f"${len(self.values)}"
 
-    def condition(self, item: Condition) -> str:
+    def condition(self, item: FilterCondition) -> str:
         if item.entity == "attribute":
             return self._comparison(self._attributes[item.name], item)
         source, column = self._sources[item.entity]
@@ -78,14 +78,14 @@ class _Statement:
         number = "" if item.entity != "metric" or item.operator in ("=", "!=") else " AND x.value <> 'NaN'"
         return f"EXISTS ({found} AND {self._comparison(f'x.{column}', item)}{number})"
 
-    def _comparison(self, left: str, item: Condition) -> str:
+    def _comparison(self, left: str, item: FilterCondition) -> str:
         if isinstance(item.value, tuple):
             return f"{'NOT ' if item.operator == 'NOT IN' else ''}{left} = ANY({self.value(list(item.value))}::text[])"
         kind = "text" if isinstance(item.value, str) else "float8"
         escape = " ESCAPE ''" if item.operator in ("LIKE", "ILIKE") else ""  # a backslash is one, as in MLflow
         return f"{left} {item.operator} {self.value(item.value)}::{kind}{escape}"
 
-    def order(self, item: Order) -> str:
+    def order(self, item: SortOrder) -> str:
         if item.entity == "attribute":
             key = self._attributes[item.name]
         else:
@@ -97,8 +97,8 @@ class _Statement:
 
 def find_runs(
     experiment_ids: Sequence[int],
-    given: Sequence[Condition],
-    orders: Sequence[Order],
+    given: Sequence[FilterCondition],
+    orders: Sequence[SortOrder],
     view: str,
     limit: int,
     offset: int,
@@ -118,7 +118,7 @@ def find_runs(
 
 
 def find_experiments(
-    given: Sequence[Condition], orders: Sequence[Order], view: str, limit: int, offset: int, hidden: Sequence[str]
+    given: Sequence[FilterCondition], orders: Sequence[SortOrder], view: str, limit: int, offset: int, hidden: Sequence[str]
 ) -> tuple[str, list[Any]]:
     made = _Statement(_EXPERIMENT_ATTRIBUTES, {"tag": (_EXPERIMENT_TAGS, "text")}, [limit, offset, list(hidden)])
     where = [
@@ -140,8 +140,8 @@ _OF_MODEL = "experiment_id = m.experiment_id AND trial_number = -m.model_number"
 
 def find_models(
     experiment_ids: Sequence[int],
-    given: Sequence[Condition],
-    orders: Sequence[tuple[Order, tuple[str, str]]],
+    given: Sequence[FilterCondition],
+    orders: Sequence[tuple[SortOrder, tuple[str, str]]],
     datasets: Sequence[tuple[str, str]],
     limit: int,
     offset: int,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenuto.kernel.metrics.columns import absent
-from tenuto.services.gateway.mlflow.policies.run_filters import Condition, Order
+from tenuto.services.gateway.mlflow.policies.run_filters import FilterCondition, SortOrder
 from tenuto.services.gateway.mlflow.queries.run_queries import EXPERIMENT, FROM, MANAGED_LATEST, RUN, find_experiments, find_runs
 from tenuto.services.gateway.trials.queries.metric_chunks import MetricChunks
 
@@ -78,7 +78,7 @@ class ExperimentRow:
     ended_us: int | None
 
 
-class Runs(MetricChunks):
+class RunQueries(MetricChunks):
     async def run(self, trial_id: str) -> RunRow | None:
         rows = await self._rows(f"SELECT {RUN} {FROM} WHERE t.trial_id = $1", trial_id)
         return RunRow(**rows[0]) if rows else None
@@ -86,8 +86,8 @@ class Runs(MetricChunks):
     async def search(
         self,
         experiment_ids: Sequence[int],
-        given: Sequence[Condition],
-        orders: Sequence[Order],
+        given: Sequence[FilterCondition],
+        orders: Sequence[SortOrder],
         view: str,
         limit: int,
         offset: int,
@@ -172,7 +172,13 @@ class Runs(MetricChunks):
         return ExperimentRow(**rows[0]) if rows else None
 
     async def experiments(
-        self, given: Sequence[Condition], orders: Sequence[Order], view: str, limit: int, offset: int, hidden: Sequence[str]
+        self,
+        given: Sequence[FilterCondition],
+        orders: Sequence[SortOrder],
+        view: str,
+        limit: int,
+        offset: int,
+        hidden: Sequence[str],
     ) -> list[ExperimentRow]:
         query, values = find_experiments(given, orders, view, limit, offset, hidden)
         return [ExperimentRow(**row) for row in await self._rows(query, *values)]

@@ -17,8 +17,8 @@ VIEWS_SECONDS_MAX = 2.0
 """Longest wait for the views to show what the notice is about; an incomplete message is better than a late one."""
 
 
-class Experiment(Protocol):
-    """Facts about an experiment that a message shows; those of a trial are in `Trial`."""
+class ExperimentFacts(Protocol):
+    """Facts about an experiment that a message shows; those of a trial are in `TrialFacts`."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class Experiment(Protocol):
     def error(self) -> str | None: ...
 
 
-class Trial(Protocol):
+class TrialFacts(Protocol):
     @property
     def number(self) -> int: ...
 
@@ -43,18 +43,20 @@ class Line(Protocol):
     def text(self) -> str: ...
 
 
-class Views(Protocol):
+class MessageViews(Protocol):
     """Views that a message is composed from."""
 
-    async def experiment(self, experiment_id: int, /) -> Experiment | None: ...
+    async def experiment(self, experiment_id: int, /) -> ExperimentFacts | None: ...
 
-    async def trial(self, trial_id: str, /) -> Trial | None: ...
+    async def trial(self, trial_id: str, /) -> TrialFacts | None: ...
 
     async def last_lines(self, experiment_id: int, trial_number: int | None, count: int, /) -> Iterable[Line]: ...
 
 
 class Composer:
-    def __init__(self, views: Views, caught_up: Callable[[], Awaitable[None]], clock: Clock, public_url: str, actor: str) -> None:
+    def __init__(
+        self, views: MessageViews, caught_up: Callable[[], Awaitable[None]], clock: Clock, public_url: str, actor: str
+    ) -> None:
         """`caught_up` returns when the views show what is decided on by now. `actor`: service and rules that decide notices."""
         self._views, self._caught_up, self._clock = views, caught_up, clock
         self._public_url, self._actor = public_url.rstrip("/"), actor

@@ -17,14 +17,14 @@ from tenuto.kernel.core import Refused
 from tenuto.kernel.database_errors import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.loop import LoopStopped, ServiceLoop
-from tenuto.kernel.reactions import Failure, Progress, Reaction
+from tenuto.kernel.reactions import Failure, Reaction, ReceiverProgress
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.notices.adapters.messages import Message
 from tenuto.services.gateway.notices.adapters.targets.target import Delivered, NotEver, NotNow, Target
 from tenuto.services.gateway.notices.commands import NoteDelivery, Outcome, TellWaits
 from tenuto.services.gateway.notices.policies import delivering
-from tenuto.services.gateway.notices.policies.delivering import RECORDED_WAIT_SECONDS, Batch, first_batch
+from tenuto.services.gateway.notices.policies.delivering import RECORDED_WAIT_SECONDS, NoticeBatch, first_batch
 from tenuto.services.gateway.notices.policies.waiting_trials import waits
 from tenuto.services.gateway.notices.state import Notice, Notices, NoticesState, Webhook
 
@@ -58,7 +58,7 @@ class Sender:
         self._sealed_id = ""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReceiverProgress:
         """Attempts at the present message."""
         return self.reaction.progress
 
@@ -216,18 +216,18 @@ class Deliveries:
         while (left_us := time_us - self.clock.now_us()) > 0:  # noqa: ASYNC110 - the clock has nothing to wait on
             await asyncio.sleep(left_us / 1e6)
 
-    async def _deliver(self, name: str, sender: Sender, batch: Batch) -> bool:
+    async def _deliver(self, name: str, sender: Sender, batch: NoticeBatch) -> bool:
         """True once the message is delivered or given up, and that is recorded. False: it is neither, as the webhook was
         paused or removed."""
         notices = batch.notices
-        delivery = _Delivery(self, name, sender, notices)
+        delivery = _NoticeDelivery(self, name, sender, notices)
         if not await sender.reaction.settle(delivery, notices[-1].number, min(item.queued_us for item in notices)):
             return False
         await delivery.note_delivered()
         return True
 
 
-class _Delivery:
+class _NoticeDelivery:
     """Delivery of one message: the target of the webhook receives its notices."""
 
     def __init__(self, deliveries: Deliveries, name: str, sender: Sender, notices: Sequence[Notice]) -> None:
@@ -271,10 +271,10 @@ class _Delivery:
         logger.error("webhook %s: an attempt %s", self._name, what)
         return Failure(f"the gateway {what}")
 
-    async def park(self, progress: Progress, failure: Failure) -> None:
+    async def park(self, progress: ReceiverProgress, failure: Failure) -> None:
         await self._note("refused" if failure.kind == "final" else "too_late", progress.attempts, failure.reason)
 
-    async def wait(self, progress: Progress, failure: Failure) -> None:
+    async def wait(self, progress: ReceiverProgress, failure: Failure) -> None:
         next_us = progress.next_us or 0
         seconds = (next_us - self._deliveries.clock.now_us()) / 1e6
         logger.log(

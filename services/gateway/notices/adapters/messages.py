@@ -30,7 +30,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Told:
+class NoticeInWords:
     """One notice in words."""
 
     id: str
@@ -60,7 +60,7 @@ class Message:
     webhook: str
     time_us: int
     """Time at which it is composed, just before the first attempt."""
-    notices: tuple[Told, ...]
+    notices: tuple[NoticeInWords, ...]
     reference: str = ""
     """Reference that the target gave to the earlier message about this experiment. Empty: there was none."""
 
@@ -71,7 +71,7 @@ class Message:
         return first.why if not more else f"{first.why} (and {more} more)"
 
 
-def told(notice: Notice, about: About, link: str, actor: str) -> Told:
+def told(notice: Notice, about: About, link: str, actor: str) -> NoticeInWords:
     """The notice in words. `actor`: service that decided it and version of its rules, as recorded."""
     reason: dict[str, Any] = json.loads(notice.reason)
     data = {
@@ -80,7 +80,7 @@ def told(notice: Notice, about: About, link: str, actor: str) -> Told:
         "trial_id": notice.trial_id,
         "agent_id": notice.agent_id,
     }
-    return Told(
+    return NoticeInWords(
         id=notice.id,
         number=notice.number,
         time_us=notice.time_us,
@@ -112,7 +112,7 @@ def as_data(message: Message) -> dict[str, Any]:
     }
 
 
-def _notice_data(item: Told) -> dict[str, Any]:
+def _notice_data(item: NoticeInWords) -> dict[str, Any]:
     return {
         "id": item.id,
         "number": item.number,

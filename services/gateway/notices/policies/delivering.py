@@ -23,21 +23,21 @@ RECORDED_WAIT_SECONDS = 30.0
 """Shortest wait that is recorded, so that a restart does not cut it short."""
 
 
-class Batch(NamedTuple):
+class NoticeBatch(NamedTuple):
     """Notices of one message."""
 
     notices: tuple[Notice, ...]
     not_before_us: int
 
 
-def first_batch(notices: Sequence[Notice]) -> Batch:
+def first_batch(notices: Sequence[Notice]) -> NoticeBatch:
     """First notice and those behind it that belong to its group. `notices`: those that wait, in order, at least one."""
     first = notices[0]
     group = takewhile(lambda item: item.group == first.group, notices)
     together = tuple(item for item, _ in zip(group, range(MESSAGE_NOTICES_MAX), strict=False))
     # A group without duration is one notice: it is sent at once.
     late_us = int(LATE_SECONDS * 1e6) if first.group_until_us > first.time_us else 0
-    return Batch(together, first.group_until_us + late_us if late_us else first.time_us)
+    return NoticeBatch(together, first.group_until_us + late_us if late_us else first.time_us)
 
 
 def message_id(notices: Iterable[Notice]) -> str:

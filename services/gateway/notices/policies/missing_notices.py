@@ -17,7 +17,7 @@ from tenuto.schemas.webhooks import (
     WaitTrigger,
 )
 from tenuto.services.gateway.notices.policies.triggers import CAUSES, experiment_id_of, fired_by, mark_key, metric_of, passes
-from tenuto.services.gateway.notices.state import Mark, Notices, Watched, Webhook
+from tenuto.services.gateway.notices.state import Notices, TriggerStatus, WatchedExperiment, Webhook
 
 ASKED: tuple[tuple[type[Trigger], str], ...] = (
     (ExperimentTrigger, "experiments that ended in one of these states"),
@@ -69,7 +69,7 @@ def _limit(trigger: MetricTrigger) -> float:
     return limit
 
 
-def _filtered(webhook: Webhook, experiment_id: int, watched: Watched | None) -> list[str]:
+def _filtered(webhook: Webhook, experiment_id: int, watched: WatchedExperiment | None) -> list[str]:
     filters, found = webhook.filters, []
     if filters.experiments and experiment_id not in filters.experiments:
         found.append(f"Experiment {experiment_id} is none of those of the filter ({_words(filters.experiments)}).")
@@ -90,7 +90,7 @@ def _words(values: object) -> str:
     return ", ".join(map(str, values))
 
 
-def _unfit(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watched: Watched | None) -> str:
+def _unfit(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watched: WatchedExperiment | None) -> str:
     if fired_by(webhook, index, watched, data) is not None:
         return "fits, and its notice is about to be decided"
     if isinstance(trigger, WaitTrigger):
@@ -102,13 +102,17 @@ def _unfit(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watc
 
 
 def _not_measured(
-    webhook: Webhook, index: int, trigger: MetricTrigger | StallTrigger, data: ValidationReported, watched: Watched | None
+    webhook: Webhook,
+    index: int,
+    trigger: MetricTrigger | StallTrigger,
+    data: ValidationReported,
+    watched: WatchedExperiment | None,
 ) -> str:
     """Reason why this validation sent no notice for a trigger on a metric, as a clause for people."""
     name = metric_of(trigger, watched)
     if name not in data.metrics:
         return f"the validation has no metric {name!r}" if name else "the experiment's metric is not known any more"
-    value, mark = data.metrics[name], webhook.marks.get(mark_key(index, data.trial_id), Mark())
+    value, mark = data.metrics[name], webhook.marks.get(mark_key(index, data.trial_id), TriggerStatus())
     if isinstance(trigger, StallTrigger):
         if mark.beyond:
             row = times(mark.since, "validation")

@@ -14,7 +14,7 @@ from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.sentences.notices import MetricBack, MetricBeyond, MetricStalled, Recovered, TrialWaits, WaitOver
 from tenuto.schemas.webhooks import MetricTrigger, StallTrigger, WaitTrigger
 from tenuto.services.gateway.notices.policies.triggers import Fired, mark_key, metric_of
-from tenuto.services.gateway.notices.state import TROUBLES_MAX, Trouble, Watched, Webhook
+from tenuto.services.gateway.notices.state import TROUBLES_MAX, Trouble, WatchedExperiment, Webhook
 
 PASSING = frozenset(rule for kind in (MetricBeyond, MetricStalled, TrialWaits) for rule in kind.RULES)
 """Rules whose troubles end when a metric is back within its limit or a trial starts. Others end with the experiment."""
@@ -31,7 +31,7 @@ def opened(troubles: Map[str, Trouble], subject: str, data: WebhookTriggered) ->
     return troubles.set(subject, Trouble(data.number if before is None else before.number, passing))
 
 
-def well_again(webhook: Webhook, data: EventData, experiment_id: int | None, watched: Watched | None) -> Fired | None:
+def well_again(webhook: Webhook, data: EventData, experiment_id: int | None, watched: WatchedExperiment | None) -> Fired | None:
     """Recovery that the event shows; None if no notice reported a problem, a part of it persists, or the webhook
     does not send recoveries."""
     if not webhook.recoveries:
@@ -49,7 +49,7 @@ def well_again(webhook: Webhook, data: EventData, experiment_id: int | None, wat
     return None if back is None or _beyond(webhook, experiment_id) else back
 
 
-def _back(webhook: Webhook, data: ValidationReported | AllocationGranted, watched: Watched | None) -> Fired | None:
+def _back(webhook: Webhook, data: ValidationReported | AllocationGranted, watched: WatchedExperiment | None) -> Fired | None:
     """Recovery by the first of the trial's marks that was beyond its limit and no longer is; None if there is none."""
     for index, trigger in enumerate(webhook.triggers):
         mark = webhook.marks.get(mark_key(index, data.trial_id))

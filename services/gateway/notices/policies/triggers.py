@@ -17,12 +17,12 @@ from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.metrics import usable
 from tenuto.schemas.sentences.notices import (
     DamagedCheckpoint,
+    EventRecorded,
     ExperimentEnded,
     LineMatched,
     LostAgent,
     MetricBeyond,
     MetricStalled,
-    Recorded,
     SaidByModel,
     SlowRank,
     TrialEnded,
@@ -42,7 +42,7 @@ from tenuto.schemas.webhooks import (
     TrialTrigger,
     Trigger,
 )
-from tenuto.services.gateway.notices.state import MARKS_MAX, Mark, Watched, Webhook
+from tenuto.services.gateway.notices.state import MARKS_MAX, TriggerStatus, WatchedExperiment, Webhook
 
 NOT_CAUSES = frozenset({"TrialProgressed", "ReportRefused"})
 """Types of events that a trial has every few seconds, and that no user waits for."""
@@ -80,7 +80,7 @@ def experiment_id_of(data: EventData) -> int | None:
     return None if trial is None else experiment_of(trial)
 
 
-def passes(filters: Filters, experiment_id: int | None, watched: Watched | None) -> bool:
+def passes(filters: Filters, experiment_id: int | None, watched: WatchedExperiment | None) -> bool:
     """True if the filters let through an event about that experiment, or about none."""
     if experiment_id is None or filters == Filters():
         return True
@@ -103,17 +103,17 @@ class Judged(Protocol):
     @property
     def triggers(self) -> Sequence[Trigger]: ...
     @property
-    def marks(self) -> Map[str, Mark]: ...
+    def marks(self) -> Map[str, TriggerStatus]: ...
 
 
-def first_fired(webhook: Webhook, watched: Watched | None, data: EventData) -> Fired | None:
+def first_fired(webhook: Webhook, watched: WatchedExperiment | None, data: EventData) -> Fired | None:
     """Severity and reason by the first trigger that the event sets off; None if it sets off none. A validation is already in
     the marks."""
     found = (fired_by(webhook, index, watched, data) for index in range(len(webhook.triggers)))
     return next((item for item in found if item is not None), None)
 
 
-def fired_by(judged: Judged, index: int, watched: Watched | None, data: EventData) -> Fired | None:
+def fired_by(judged: Judged, index: int, watched: WatchedExperiment | None, data: EventData) -> Fired | None:
     """Severity and reason by one of the triggers; None if the event does not set it off."""
     trigger = judged.triggers[index]
     return _measured(judged, index, trigger, data, watched) or _fired(trigger, data)
@@ -121,7 +121,7 @@ def fired_by(judged: Judged, index: int, watched: Watched | None, data: EventDat
 
 def _fired(trigger: Trigger, data: EventData) -> Fired | None:
     if isinstance(trigger, EventTrigger) and data.TYPE in trigger.types:
-        return Fired("info", Recorded().reason())
+        return Fired("info", EventRecorded().reason())
     if isinstance(trigger, ExperimentTrigger):
         return _ended(trigger, data)
     if isinstance(trigger, TrialTrigger) and isinstance(data, TrialStopped) and data.outcome in trigger.states:
@@ -161,7 +161,7 @@ def mark_key(index: int, trial_id: str) -> str:
     return f"{index}/{trial_id}"
 
 
-def marked(judged: Judged, watched: Watched | None, data: ValidationReported) -> Map[str, Mark]:
+def marked(judged: Judged, watched: WatchedExperiment | None, data: ValidationReported) -> Map[str, TriggerStatus]:
     """Marks of the triggers after this validation."""
     marks = judged.marks
     for index, trigger in enumerate(judged.triggers):
@@ -173,12 +173,12 @@ def marked(judged: Judged, watched: Watched | None, data: ValidationReported) ->
         key = mark_key(index, data.trial_id)
         if key not in marks and len(marks) >= MARKS_MAX:
             marks = Map()
-        before = marks.get(key, Mark())
+        before = marks.get(key, TriggerStatus())
         marks = marks.set(key, _moved(trigger, before, value, watched))
     return marks
 
 
-def without_experiment(marks: Map[str, Mark], experiment_id: int) -> Map[str, Mark]:
+def without_experiment(marks: Map[str, TriggerStatus], experiment_id: int) -> Map[str, TriggerStatus]:
     for key in sorted(marks):
         if experiment_of(key.partition("/")[2]) == experiment_id:
             marks = marks.delete(key)
@@ -193,11 +193,13 @@ def without_trial(webhook: Webhook, trial_id: str) -> Webhook:
     return webhook if marks is webhook.marks else replace(webhook, marks=marks)
 
 
-def metric_of(trigger: MetricTrigger | StallTrigger, watched: Watched | None) -> str:
+def metric_of(trigger: MetricTrigger | StallTrigger, watched: WatchedExperiment | None) -> str:
     return trigger.metric or (watched.metric if watched is not None else "")
 
 
-def _moved(trigger: MetricTrigger | StallTrigger, mark: Mark, value: float, watched: Watched | None) -> Mark:
+def _moved(
+    trigger: MetricTrigger | StallTrigger, mark: TriggerStatus, value: float, watched: WatchedExperiment | None
+) -> TriggerStatus:
     if isinstance(trigger, MetricTrigger):
         return mark._replace(was_beyond=mark.beyond, beyond=beyond(trigger, value))
     smaller = trigger.smaller_is_better
@@ -205,7 +207,7 @@ def _moved(trigger: MetricTrigger | StallTrigger, mark: Mark, value: float, watc
         smaller = watched is None or watched.smaller_is_better
     better = usable(value) and (mark.best is None or (value < mark.best if smaller else value > mark.best))
     since = 0 if better else mark.since + 1
-    return Mark(value if better else mark.best, since, beyond=since >= trigger.validations, was_beyond=mark.beyond)
+    return TriggerStatus(value if better else mark.best, since, beyond=since >= trigger.validations, was_beyond=mark.beyond)
 
 
 def beyond(trigger: MetricTrigger, value: float) -> bool:
@@ -214,7 +216,7 @@ def beyond(trigger: MetricTrigger, value: float) -> bool:
     return value > trigger.above if trigger.above is not None else trigger.below is not None and value < trigger.below
 
 
-def _measured(judged: Judged, index: int, trigger: Trigger, data: EventData, watched: Watched | None) -> Fired | None:
+def _measured(judged: Judged, index: int, trigger: Trigger, data: EventData, watched: WatchedExperiment | None) -> Fired | None:
     if not isinstance(data, ValidationReported) or not isinstance(trigger, (MetricTrigger, StallTrigger)):
         return None
     name = metric_of(trigger, watched)

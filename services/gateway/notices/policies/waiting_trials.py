@@ -12,7 +12,16 @@ from tenuto.schemas.events.request import ExperimentPauseRequested, ExperimentRe
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.webhooks import WaitTrigger
 from tenuto.services.gateway.notices.policies.triggers import mark_key, passes
-from tenuto.services.gateway.notices.state import MARKS_MAX, Demand, HiddenOf, Mark, Notices, Watched, Webhook, is_hidden
+from tenuto.services.gateway.notices.state import (
+    MARKS_MAX,
+    HiddenOf,
+    Notices,
+    SlotDemand,
+    TriggerStatus,
+    WatchedExperiment,
+    Webhook,
+    is_hidden,
+)
 
 OF_DEMANDS: tuple[type[EventData], ...] = (
     TrialRequested,
@@ -36,7 +45,7 @@ class Wait(NamedTuple):
     limit_seconds: float
 
 
-def demanding(watched: Watched, data: EventData, time_us: int) -> Watched:
+def demanding(watched: WatchedExperiment, data: EventData, time_us: int) -> WatchedExperiment:
     """The experiment after one of OF_DEMANDS."""
     if isinstance(data, ExperimentPauseRequested):
         return replace(watched, paused=True)
@@ -45,7 +54,7 @@ def demanding(watched: Watched, data: EventData, time_us: int) -> Watched:
         return replace(watched, paused=False, demands=watched.demands.update(anew))
     trial_id = getattr(data, "trial_id", "")
     if isinstance(data, TrialRequested):
-        return replace(watched, demands=watched.demands.set(trial_id, Demand(time_us)))
+        return replace(watched, demands=watched.demands.set(trial_id, SlotDemand(time_us)))
     demand = watched.demands.get(trial_id)
     if demand is None:
         return watched
@@ -77,7 +86,7 @@ def marked_told(webhook: Webhook, trial_id: str, limit_seconds: float) -> Webhoo
     marks = webhook.marks
     for index, trigger in enumerate(webhook.triggers):
         if isinstance(trigger, WaitTrigger) and trigger.seconds <= limit_seconds:
-            marks = marks.set(mark_key(index, trial_id), Mark(beyond=True))
+            marks = marks.set(mark_key(index, trial_id), TriggerStatus(beyond=True))
     return replace(webhook, marks=marks)
 
 
@@ -100,7 +109,7 @@ def waits(notices: Notices, now_us: int, hidden_of: HiddenOf | None = None) -> I
                     yield Wait(name, experiment_id, trial_id, watched.demands[trial_id].since_us, limit)
 
 
-def _reached(webhook: Webhook, trial_id: str, demand: Demand, limits: list[tuple[int, float]], now_us: int) -> float:
+def _reached(webhook: Webhook, trial_id: str, demand: SlotDemand, limits: list[tuple[int, float]], now_us: int) -> float:
     """Longest limit, in seconds, that is reached and not yet told; 0 if there is none."""
     if not demand.waits:
         return 0.0

@@ -15,7 +15,7 @@ LINKS_PER_USER_MAX = 10
 
 
 @dataclass(frozen=True)
-class Link:
+class PageLink:
     user: str
     asked_by: str
     """SHA-256 of the token of the session that asked for it. Empty: the cluster's own."""
@@ -27,7 +27,7 @@ class Link:
 class PageLinks:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._links: dict[bytes, Link] = {}
+        self._links: dict[bytes, PageLink] = {}
 
     def make(self, user: str, asked_by: str, ends_us: int | None) -> str:
         """The code of a new link."""
@@ -36,10 +36,10 @@ class PageLinks:
         own = [key for key, link in self._links.items() if link.user == user]
         for key in own[: max(0, len(own) - LINKS_PER_USER_MAX + 1)]:
             del self._links[key]
-        self._links[_hashed(code)] = Link(user, asked_by, ends_us, now + LINK_SECONDS)
+        self._links[_hashed(code)] = PageLink(user, asked_by, ends_us, now + LINK_SECONDS)
         return code
 
-    def take(self, code: str) -> Link | None:
+    def take(self, code: str) -> PageLink | None:
         """Link of the code, which works once; None: it is unknown, used or expired."""
         link = self._links.pop(_hashed(code), None)
         return None if link is None or self._now() >= link.until else link

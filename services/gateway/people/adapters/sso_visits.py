@@ -16,10 +16,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tenuto.kernel import secret_keys
+from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.schemas.base import Model
 from tenuto.services.gateway.people.adapters.identity_provider import Provider
-from tenuto.services.gateway.people.policies.identity import Identity
+from tenuto.services.gateway.people.policies.identity import ProviderIdentity
 
 FLOW_SECONDS = 600.0
 """Longest time from leaving for the provider to coming back: people look for their second factor."""
@@ -48,7 +49,7 @@ class Flow(Model):
 
 @dataclass(frozen=True)
 class _Waiting:
-    identity: Identity
+    identity: ProviderIdentity
     challenge: str
     until: float
 
@@ -95,7 +96,7 @@ class Sso:
         self._used[flow.state] = flow.until
         return flow
 
-    def hand_out(self, identity: Identity, challenge: str) -> str:
+    def hand_out(self, identity: ProviderIdentity, challenge: str) -> str:
         """A code for the command line that waits."""
         code, now = secrets.token_urlsafe(18), self._now()
         self._codes = {key: item for key, item in self._codes.items() if item.until > now}
@@ -105,7 +106,7 @@ class Sso:
         self._codes[_hashed(code)] = _Waiting(identity, challenge, now + CODE_SECONDS)
         return code
 
-    def take(self, code: str, verifier: str) -> Identity | None:
+    def take(self, code: str, verifier: str) -> ProviderIdentity | None:
         """Identity of the user who signed in, given once, to the command line that began it; None if the code or the verifier is
         wrong."""
         # Removed before it is judged, so that a verifier can be guessed only once.
@@ -125,6 +126,10 @@ def from_settings(settings: Settings) -> Sso | None:
         return None
     if not settings.oidc_client_id:
         raise SettingsError("TENUTO_OIDC_ISSUER is set without TENUTO_OIDC_CLIENT_ID: name the client that the provider knows.")
+    try:
+        needed("authlib")
+    except NotInstalled as error:
+        raise SettingsError(f"TENUTO_OIDC_ISSUER is set, and sign-in needs a package: {error}.") from None
     secret = ""
     if settings.oidc_client_secret_file:
         try:

@@ -11,7 +11,7 @@ from tenuto.schemas.events.request import USER_NAME_PATTERN
 from tenuto.schemas.text import unstorable, visible
 
 
-class Identity(NamedTuple):
+class ProviderIdentity(NamedTuple):
     subject: str
     """Issuer and subject, which identify the user whatever the name."""
     name: str
@@ -22,7 +22,7 @@ class NoIdentity(Exception):
     """`str(error)` is one sentence for the user."""
 
 
-def identity(claims: Mapping[str, Any], issuer: str, user_claim: str, groups_claim: str) -> Identity:
+def identity(claims: Mapping[str, Any], issuer: str, user_claim: str, groups_claim: str) -> ProviderIdentity:
     """Identity that the claims describe. Raises NoIdentity."""
     subject = f"{issuer} {claims.get('sub', '')}"
     if len(subject) > SUBJECT_CHARACTERS_MAX or unstorable(subject):
@@ -40,4 +40,4 @@ def identity(claims: Mapping[str, Any], issuer: str, user_claim: str, groups_cla
     kept = {item for item in groups if isinstance(item, str) and 0 < len(item) <= GROUP_CHARACTERS_MAX and not unstorable(item)}
     if len(kept) > GROUPS_MAX:
         raise NoIdentity(f"The provider names {len(kept)} groups, and {GROUPS_MAX} are the most: let it send those that matter.")
-    return Identity(subject, name, tuple(sorted(kept)))
+    return ProviderIdentity(subject, name, tuple(sorted(kept)))

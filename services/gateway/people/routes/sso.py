@@ -23,7 +23,7 @@ from tenuto.services.gateway.people.commands import LinkUser, SignInAtProvider
 from tenuto.services.gateway.people.door import Door, PeopleDoor
 from tenuto.services.gateway.people.handling.paths import UserName
 from tenuto.services.gateway.people.handling.sessions import NO_STORE, check_unlimited, session_end, session_seconds
-from tenuto.services.gateway.people.policies.identity import Identity, NoIdentity, identity
+from tenuto.services.gateway.people.policies.identity import NoIdentity, ProviderIdentity, identity
 from tenuto.services.gateway.people.views import SignedInView
 from tenuto.services.gateway.rights.state import TOKEN_ID_CHARACTERS
 
@@ -122,7 +122,7 @@ async def link(door: Door, name: UserName) -> Response:
     return await record(door, LinkUser(**asked(door), name=name))
 
 
-async def _session(door: PeopleDoor, who: Identity, label: str) -> tuple[str, SignedInView]:
+async def _session(door: PeopleDoor, who: ProviderIdentity, label: str) -> tuple[str, SignedInView]:
     """(token of the session, its view). Raises Refused."""
     token = tokens.make()
     command = _command(door, who, tokens.hash_of(f"Bearer {token}"), label)
@@ -141,7 +141,7 @@ async def _session(door: PeopleDoor, who: Identity, label: str) -> tuple[str, Si
     return token, view
 
 
-def _command(door: PeopleDoor, who: Identity, token_hash: str, label: str) -> SignInAtProvider:
+def _command(door: PeopleDoor, who: ProviderIdentity, token_hash: str, label: str) -> SignInAtProvider:
     now_us = door.clock.now_us()
     return SignInAtProvider(
         id=door.clock.new_id(),
@@ -156,7 +156,7 @@ def _command(door: PeopleDoor, who: Identity, token_hash: str, label: str) -> Si
     )
 
 
-def _name(door: PeopleDoor, who: Identity) -> str:
+def _name(door: PeopleDoor, who: ProviderIdentity) -> str:
     """The name here: a linked user keeps it, whatever the provider says."""
     return door.state.linked(who.subject) or who.name
 

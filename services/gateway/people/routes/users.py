@@ -24,7 +24,7 @@ from tenuto.services.gateway.people.handling.sessions import check_unlimited
 from tenuto.services.gateway.people.views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 from tenuto.services.gateway.read_models.decision_rows import PAGE_MAX
 from tenuto.services.gateway.rights.access import PERMISSIONS, role_permissions
-from tenuto.services.gateway.rights.permissions import Rule, refusal
+from tenuto.services.gateway.rights.permissions import PermissionRule, refusal
 from tenuto.services.gateway.rights.state import ADMIN, TOKEN_ID_CHARACTERS, Token, User
 
 router = APIRouter(tags=["users"], route_class=StrictRoute)
@@ -42,7 +42,7 @@ async def whoami(door: Door) -> Response:
     view = WhoamiView(
         name=name,
         admin=door.state.may_all(name),
-        permissions=tuple(sorted(item for item in PERMISSIONS if not refusal(access, subject, Rule(item)))),
+        permissions=tuple(sorted(item for item in PERMISSIONS if not refusal(access, subject, PermissionRule(item)))),
         token=None if token is None else _view(token),
     )
     return answer(view)

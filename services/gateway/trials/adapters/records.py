@@ -13,7 +13,7 @@ from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved, DataRecorded, EnvironmentRecorded, ValidationReported
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, KnownData
-from tenuto.services.gateway.trials.policies.results import Saved, Validation
+from tenuto.services.gateway.trials.policies.results import Saved, TrialValidation
 
 PAGE_EVENTS = 500
 PAGES_MAX = 200
@@ -23,7 +23,7 @@ RESULTS_BYTES_MAX = 64 << 20
 
 
 @dataclass
-class Start:
+class TrialStart:
     """One start of a trial."""
 
     allocation_id: str
@@ -55,13 +55,13 @@ class Records:
                 return event.data
         return None
 
-    async def starts(self, trial_id: str) -> list[Start]:
+    async def starts(self, trial_id: str) -> list[TrialStart]:
         """Starts of the trial, in the order of time."""
-        found: dict[str, Start] = {}
+        found: dict[str, TrialStart] = {}
         async for event in self._events([EnvironmentRecorded.TYPE, DataRecorded.TYPE], stream=f"trial/{trial_id}"):
             data = event.data
             assert isinstance(data, (EnvironmentRecorded, DataRecorded))
-            start = found.setdefault(data.allocation_id, Start(data.allocation_id, event.time_us))
+            start = found.setdefault(data.allocation_id, TrialStart(data.allocation_id, event.time_us))
             if isinstance(data, EnvironmentRecorded):
                 start.environment_hash = data.environment_hash
             else:
@@ -78,9 +78,9 @@ class Records:
                 return data.environment
         return None
 
-    async def results(self, trial_id: str) -> tuple[list[Validation], list[Saved]]:
+    async def results(self, trial_id: str) -> tuple[list[TrialValidation], list[Saved]]:
         """Every validation and every checkpoint, deleted ones too, from the first on as far as RESULTS_BYTES_MAX goes."""
-        validations: list[Validation] = []
+        validations: list[TrialValidation] = []
         saved: list[Saved] = []
         bytes_read = 0
         async for page in self._pages([ValidationReported.TYPE, CheckpointSaved.TYPE], stream=f"trial/{trial_id}"):
@@ -118,14 +118,14 @@ class Records:
             after = page[-1].position
 
 
-def _results_of(events: Sequence[Event]) -> tuple[list[Validation], list[Saved]]:
+def _results_of(events: Sequence[Event]) -> tuple[list[TrialValidation], list[Saved]]:
     """Decoded results: half a second for ten thousand, so not on the event loop."""
-    validations: list[Validation] = []
+    validations: list[TrialValidation] = []
     saved: list[Saved] = []
     for event in events:
         data = event.data
         if isinstance(data, ValidationReported):
-            validations.append(Validation(data.batches, data.metrics))
+            validations.append(TrialValidation(data.batches, data.metrics))
         elif isinstance(data, CheckpointSaved):
             saved.append(Saved(data.batches, {file.path: file.sha256 for file in data.files}))
     return validations, saved

@@ -12,7 +12,7 @@ WEIGHTS_SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Validation:
+class TrialValidation:
     batches: int
     metrics: Mapping[str, float]
 
@@ -56,7 +56,7 @@ class FilePair:
         return self.path.endswith(WEIGHTS_SUFFIX)
 
 
-def metric_pairs(a: Iterable[Validation], b: Iterable[Validation]) -> list[MetricPair]:
+def metric_pairs(a: Iterable[TrialValidation], b: Iterable[TrialValidation]) -> list[MetricPair]:
     """Every metric of every validation that both made at the same number of batches."""
     left, right = {item.batches: item.metrics for item in a}, {item.batches: item.metrics for item in b}
     return [

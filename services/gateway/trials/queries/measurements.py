@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tenuto.services.gateway.read_models.rows import Fetching
-from tenuto.services.gateway.trials.policies.pareto import Measured
+from tenuto.services.gateway.trials.policies.pareto import ParetoCandidate
 
 
 class Measurements(Fetching):
@@ -23,7 +23,7 @@ class Measurements(Fetching):
             found.setdefault(row["trial_number"], []).append((row["batches"], row["length"], row["metric"]))
         return found
 
-    async def measured_in(self, experiment_id: int, metrics: Sequence[str]) -> list[Measured]:
+    async def measured_in(self, experiment_id: int, metrics: Sequence[str]) -> list[ParetoCandidate]:
         """The last validation of each trial that has all these metrics as finite numbers, by trial. Only their values are read:
         a validation may have a hundred others."""
         rows = await self._rows(
@@ -39,4 +39,4 @@ class Measurements(Fetching):
             list(metrics),
             sys.float_info.max,
         )
-        return [Measured(row["trial_number"], row["length"], tuple(row["found"])) for row in rows]
+        return [ParetoCandidate(row["trial_number"], row["length"], tuple(row["found"])) for row in rows]

@@ -74,7 +74,7 @@ ORDER BY c.trial_number, c.first_batches"""
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenCurves:
     """Part of the curves that a client has: everything up to a write, in columns of this width from these batches on."""
 
     write_number: int
@@ -83,8 +83,8 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Picture:
-    seen: Seen
+class CurvesPicture:
+    seen: SeenCurves
     """Part that the client has after this answer; if the next question names it, only later changes are answered."""
     end: int
     """The columns end before these batches."""
@@ -165,7 +165,7 @@ class MetricChunks(Fetching):
         metrics: Sequence[str],
         pixels: int,
         span: tuple[int | None, int | None],
-    ) -> Picture:
+    ) -> CurvesPicture:
         """Picture of unmanaged runs; always whole, as there are no writes to go on from."""
         found: dict[int, list[Columns]] = {}
         async for number, columns in self.columns(experiment_id, None, (0, -1)):
@@ -188,7 +188,7 @@ class MetricChunks(Fetching):
                 ]
                 if parts and len(curve := await asyncio.to_thread(thinned, parts, exponent, first, end)):
                     curves.append((number, metric, first, curve))
-        return Picture(Seen(0, exponent, first), end, True, more_trials, names, tuple(curves))
+        return CurvesPicture(SeenCurves(0, exponent, first), end, True, more_trials, names, tuple(curves))
 
     async def trial_count(self, experiment_id: int) -> int:
         """Number of trials in one answer with curves of all trials that have metrics."""
@@ -204,8 +204,8 @@ class MetricChunks(Fetching):
         metrics: Sequence[str],
         pixels: int,
         span: tuple[int | None, int | None],
-        seen: Seen | None,
-    ) -> Picture:
+        seen: SeenCurves | None,
+    ) -> CurvesPicture:
         """Picture of curves. `trials`: None: all. `span`: first and last batches; None: as far as there are points."""
         if await self._is_unmanaged(experiment_id):
             return await self._unmanaged_picture(experiment_id, trials, metrics, pixels, span)
@@ -218,7 +218,7 @@ class MetricChunks(Fetching):
         last = max((row["last_batches"] for row in found), default=first) if span[1] is None else span[1]
         exponent = exponent_for(first, last, pixels)
         first, end = first >> exponent << exponent, ((last >> exponent) + 1) << exponent
-        now = Seen(written, exponent, first)
+        now = SeenCurves(written, exponent, first)
         whole = seen is None or (seen.exponent, seen.first) != (exponent, first)
         names: tuple[str, ...] = ()
         if whole:
@@ -239,7 +239,7 @@ class MetricChunks(Fetching):
             )
             since = {trial: since for trial, since, _ in some}
             curves += await asyncio.to_thread(_curves, rows, metrics, since, exponent, end)
-        return Picture(now, end, whole, more_trials, names, tuple(curves))
+        return CurvesPicture(now, end, whole, more_trials, names, tuple(curves))
 
 
 def _at_once(wanted: Sequence[tuple[int, int, int]], metrics: int) -> list[list[tuple[int, int, int]]]:

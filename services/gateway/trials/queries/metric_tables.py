@@ -36,7 +36,7 @@ class TooManyMetrics(Exception):
 
 
 @dataclass(frozen=True)
-class Page:
+class MetricPage:
     npy: bytes
     rows: int
     more: bool
@@ -45,7 +45,7 @@ class Page:
 class MetricTables(MetricChunks):
     async def page(
         self, kind: Kind, experiment_id: int, trial: int | None, after: tuple[int, int], names: Sequence[str], limit: int
-    ) -> Page:
+    ) -> MetricPage:
         """Rows behind (trial number, batches), ordered by these, at most `limit`. `names`: metrics to read; empty: all that the
         page has. A metric that a row lacks is NaN there. Raises TooManyMetrics."""
         if kind == "training":
@@ -54,7 +54,7 @@ class MetricTables(MetricChunks):
 
     async def _training(
         self, experiment_id: int, trial: int | None, after: tuple[int, int], names: Sequence[str], limit: int
-    ) -> Page:
+    ) -> MetricPage:
         parts: list[tuple[int, Columns]] = []
         found, rows = set(names), 0
         async for number, columns in self.columns(experiment_id, trial, after, names or None):
@@ -69,12 +69,12 @@ class MetricTables(MetricChunks):
                 raise _too_many()
             parts, rows = [*parts, (number, part)], rows + len(part)
             if rows >= allowed:
-                return Page(await asyncio.to_thread(_npy_of, parts, sorted(found), rows), rows, True)
-        return Page(await asyncio.to_thread(_npy_of, parts, sorted(found), rows), rows, False)
+                return MetricPage(await asyncio.to_thread(_npy_of, parts, sorted(found), rows), rows, True)
+        return MetricPage(await asyncio.to_thread(_npy_of, parts, sorted(found), rows), rows, False)
 
     async def _validations(
         self, experiment_id: int, trial: int | None, after: tuple[int, int], names: Sequence[str], limit: int
-    ) -> Page:
+    ) -> MetricPage:
         rows = """SELECT * FROM trial_validations WHERE experiment_id = $1 AND (trial_number, batches) > ($2, $3)
             AND ($4::int IS NULL OR trial_number = $4) ORDER BY trial_number, batches LIMIT $5"""
         asked = (experiment_id, after[0] if trial is None else max(after[0], trial - 1), after[1], trial)
@@ -93,7 +93,7 @@ class MetricTables(MetricChunks):
             found = await self._names(rows, *asked, count)  # later rows have metrics that the first ones lack
         types = [(name, kind) for name, _, kind in fixed] + [(f"metrics.{name}", "f8") for name in found]
         npy = await asyncio.to_thread(_npy, types, row[2:], row[0])
-        return Page(npy, row[0], row[0] == count)
+        return MetricPage(npy, row[0], row[0] == count)
 
     async def _names(self, rows: str, *values: Any) -> list[str]:
         query = f"SELECT DISTINCT jsonb_object_keys(metrics) AS name FROM ({rows}) page ORDER BY name LIMIT {METRICS_MAX + 1}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenuto.services.gateway.read_models.decision_rows import SEEN, Hidden, parsed
-from tenuto.services.gateway.read_models.places import Places
+from tenuto.services.gateway.read_models.places import OwnershipQueries
 from tenuto.services.gateway.read_models.rows import Rows
 from tenuto.services.gateway.trials.queries.log_lines import LogLines
 from tenuto.services.gateway.trials.queries.measurements import Measurements
@@ -36,7 +36,7 @@ CheckpointPlace = tuple[int, int, int, int, str]
 FIRST_CHECKPOINT: CheckpointPlace = (0, 0, -1, 0, "")
 
 
-class TrialQueries(LogLines, MetricChunks, Measurements, Places):
+class TrialQueries(LogLines, MetricChunks, Measurements, OwnershipQueries):
     async def trials(self, experiment_id: int, after: int, limit: int) -> list[TrialView]:
         rows = await self._told(
             f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number > $2 ORDER BY trial_number LIMIT $3",

@@ -15,7 +15,7 @@ from tenuto.services.gateway.http.errors import DoorError, not_found
 from tenuto.services.gateway.http.paging import CURSOR_CHARACTERS_MAX, cursor, read_cursor
 from tenuto.services.gateway.http.strict_json import StrictRoute
 from tenuto.services.gateway.trials.door import Door
-from tenuto.services.gateway.trials.queries.metric_chunks import CURVE_TRIALS_MAX, Picture, Seen
+from tenuto.services.gateway.trials.queries.metric_chunks import CURVE_TRIALS_MAX, CurvesPicture, SeenCurves
 from tenuto.services.gateway.trials.views import CurvesView
 
 router = APIRouter(tags=["experiments"], route_class=StrictRoute)
@@ -88,12 +88,12 @@ class CurvesQuery(BaseModel):
                 raise DoorError("invalid", f"trials names more than {CURVE_TRIALS_MAX:,} trials.", "trials")
         return sorted(found)
 
-    def seen(self) -> Seen | None:
+    def seen(self) -> SeenCurves | None:
         """Raises DoorError."""
         if self.cursor is None:
             return None
         try:
-            return Seen(*read_cursor(self.cursor, (int, int, int)))
+            return SeenCurves(*read_cursor(self.cursor, (int, int, int)))
         except DoorError as error:
             message = "cursor is not one of such curves; take it from the answer before."
             raise DoorError("invalid", message, error.path) from None
@@ -125,7 +125,7 @@ async def curves(
     return Response(body, media_type="application/json", headers=more(picture.more_trials))
 
 
-def _encoded(experiment_id: int, picture: Picture, times: bool) -> bytes:
+def _encoded(experiment_id: int, picture: CurvesPicture, times: bool) -> bytes:
     seen = picture.seen
     found: list[dict[str, Any]] = []
     for trial, metric, since, curve in picture.curves:

@@ -28,7 +28,7 @@ SETTLE_SECONDS = 15.0
 """The scheduler needs so long at most to fill a node that has joined; what waits longer waits for something else."""
 
 
-class Offer(NamedTuple):
+class NodeOffer(NamedTuple):
     slots: int
     devices: tuple[str, ...]
     """Names of devices, in lower case; empty: not known."""
@@ -39,29 +39,29 @@ class Offer(NamedTuple):
         return next((label for label in self.labels if label.startswith(RACK)), "")
 
 
-def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> Offer:
+def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> NodeOffer:
     """Offer of a new node of the type. The real offer of the last node is trusted more than the settings."""
     seen = pool.offered.get(node_type.name)
     devices = (node_type.device.lower(),) if node_type.device else ()
     labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels
     if seen is None or now_us - seen.seen_at_us >= OFFERED_SECONDS * 1e6:
-        return Offer(node_type.slots, devices, labels)
-    return Offer(seen.slots, seen.devices, labels)
+        return NodeOffer(node_type.slots, devices, labels)
+    return NodeOffer(seen.slots, seen.devices, labels)
 
 
-def of_agent(agent: AgentJoined) -> Offer:
+def of_agent(agent: AgentJoined) -> NodeOffer:
     devices = tuple(sorted({slot.device.lower() for slot in agent.slots}))
     labels = (*agent.labels, IMAGES_LABEL) if agent.runs_images else agent.labels
-    return Offer(len(agent.slots), devices, labels)
+    return NodeOffer(len(agent.slots), devices, labels)
 
 
-def serves(offer: Offer, device: str, labels: tuple[str, ...]) -> bool:
+def serves(offer: NodeOffer, device: str, labels: tuple[str, ...]) -> bool:
     if device and offer.devices and not any(device in name for name in offer.devices):
         return False
     return all(label in offer.labels for label in labels)
 
 
-def nodes_for(offer: Offer, demand: CapacityDemand) -> int:
+def nodes_for(offer: NodeOffer, demand: CapacityDemand) -> int:
     """Nodes with this offer that one gang needs; 0: no number of them serves it."""
     slots = slots_of(demand)
     if offer.slots < 1 or not serves(offer, demand.device, demand.labels):
@@ -78,7 +78,7 @@ def slots_of(demand: CapacityDemand) -> int:
     return max(1, demand.slots)
 
 
-class Asked(NamedTuple):
+class GangRequirements(NamedTuple):
     """Requirements of a gang on rooms."""
 
     device: str
@@ -92,7 +92,7 @@ class Room:
     """Free slots on one node."""
 
     node_id: str
-    offer: Offer
+    offer: NodeOffer
     free: int
     order: int
     """Rooms of a lower number are filled first."""
@@ -106,7 +106,7 @@ class Room:
 class _Alike:
     """Rooms with the same offer, for the same workspace."""
 
-    offer: Offer
+    offer: NodeOffer
     workspace: str
     levels: list[int] = field(default_factory=list)
     """Numbers of free slots that any room may have, ascending."""
@@ -143,11 +143,11 @@ class _Alike:
         return min([(self.by_free[level][0][0], level) for level in levels if self.by_free[level]], default=None)
 
 
-class Rooms:
+class FreeRooms:
     def __init__(self, rooms: Iterable[Room]) -> None:
-        self._alike: dict[tuple[Offer, str], _Alike] = {}
-        self._serving: dict[Asked, list[_Alike]] = {}
-        self._racks: dict[Asked, list[str]] = {}
+        self._alike: dict[tuple[NodeOffer, str], _Alike] = {}
+        self._serving: dict[GangRequirements, list[_Alike]] = {}
+        self._racks: dict[GangRequirements, list[str]] = {}
         for room in rooms:
             self.add(room)
 
@@ -160,7 +160,7 @@ class Rooms:
             self._racks.clear()
         alike.put(room)
 
-    def _that_serve(self, asked: Asked) -> list[_Alike]:
+    def _that_serve(self, asked: GangRequirements) -> list[_Alike]:
         if asked not in self._serving:
             self._serving[asked] = [
                 alike
@@ -169,22 +169,22 @@ class Rooms:
             ]
         return self._serving[asked]
 
-    def racks(self, asked: Asked) -> list[str]:
+    def racks(self, asked: GangRequirements) -> list[str]:
         if asked not in self._racks:
             self._racks[asked] = sorted({alike.offer.rack for alike in self._that_serve(asked) if alike.offer.rack})
         return self._racks[asked]
 
-    def free(self, asked: Asked, rack: str = "") -> int:
+    def free(self, asked: GangRequirements, rack: str = "") -> int:
         """Free slots of all rooms that serve, in that rack if one is named."""
         return sum([alike.free for alike in self._that_serve(asked) if not rack or alike.offer.rack == rack])
 
-    def hold(self, asked: Asked, slots: int, count: int) -> int:
+    def hold(self, asked: GangRequirements, slots: int, count: int) -> int:
         """Fills the first room that holds a gang of so many slots with as many of them as it holds, at most `count`; returns
         their number."""
         found = self._first(self._that_serve(asked), slots)
         return 0 if found is None else self._fill(*found, slots, count)
 
-    def gather(self, asked: Asked, slots: int, count: int, *, in_rack: bool) -> int:
+    def gather(self, asked: GangRequirements, slots: int, count: int, *, in_rack: bool) -> int:
         """The same for gangs on several nodes: goes through the rooms in their order until one holds a gang, or those before it
         do together, in one rack if they must."""
         serving = self._that_serve(asked)
@@ -236,7 +236,7 @@ class Rooms:
         alike.put(room)
         return gangs
 
-    def spread(self, asked: Asked, slots: int, rack: str = "") -> None:
+    def spread(self, asked: GangRequirements, slots: int, rack: str = "") -> None:
         """Takes so many slots, which must be free, from rooms in their order."""
         serving = [alike for alike in self._that_serve(asked) if not rack or alike.offer.rack == rack]
         while slots > 0:

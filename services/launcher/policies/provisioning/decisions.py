@@ -23,8 +23,15 @@ from tenuto.schemas.sentences.nodes import (
 )
 from tenuto.services.launcher.commands import LookAtNodes, TickNodes
 from tenuto.services.launcher.policies.provisioning.coming_slots import fits, of_type
-from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, next_try, payer_of, waits, within
-from tenuto.services.launcher.policies.provisioning.nodes import Course, late_joins, look
+from tenuto.services.launcher.policies.provisioning.limits import (
+    RemainingLimits,
+    WorkspaceCosts,
+    next_try,
+    payer_of,
+    waits,
+    within,
+)
+from tenuto.services.launcher.policies.provisioning.nodes import DecisionSteps, late_joins, look
 from tenuto.services.launcher.policies.provisioning.requests import Packing, pack
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.indexes import node_of
@@ -32,7 +39,7 @@ from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
 
 
 def on_look(state: State, command: LookAtNodes) -> list[EventData]:
-    course = Course(state, command.time_us)
+    course = DecisionSteps(state, command.time_us)
     if command.pool in state.pools:
         look(course, command)
         _plan(course, command.pool)
@@ -40,14 +47,14 @@ def on_look(state: State, command: LookAtNodes) -> list[EventData]:
 
 
 def on_tick(state: State, command: TickNodes) -> list[EventData]:
-    course = Course(state, command.time_us)
+    course = DecisionSteps(state, command.time_us)
     for name in sorted(state.pools):
         _plan(course, name)
     return course.decided
 
 
 def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseRequested, time_us: int) -> list[EventData]:
-    course = Course(state, time_us)
+    course = DecisionSteps(state, time_us)
     if isinstance(data, NodeReleaseRequested):
         _give_back(course, data.node_id, drain=data.drain)
     elif data.pool in state.pools:
@@ -55,7 +62,7 @@ def on_event(state: State, data: CapacityWanted | PoolProvisioned | NodeReleaseR
     return course.decided
 
 
-def _plan(course: Course, name: str) -> None:
+def _plan(course: DecisionSteps, name: str) -> None:
     """All that follows for one pool from what is known now. A second time it decides nothing."""
     late_joins(course, name)
     _release_of_other_provisioners(course, name)
@@ -68,9 +75,9 @@ def _plan(course: Course, name: str) -> None:
         _keep_minimum(course, name)
 
 
-def _request(course: Course, name: str, packing: Packing) -> None:
+def _request(course: DecisionSteps, name: str, packing: Packing) -> None:
     for request in packing.requests:
-        pool, limits = course.pool(name), Limits(course.pool(name))
+        pool, limits = course.pool(name), RemainingLimits(course.pool(name))
         costs, workspace = WorkspaceCosts(course.state, pool), request.demand.workspace
         limit = costs.limit(workspace)
         reason = NodeForDemand(
@@ -92,13 +99,13 @@ def _request(course: Course, name: str, packing: Packing) -> None:
             _order(course, name, request.node_type, reason, group, payer, request.demand.image)
 
 
-def _keep_minimum(course: Course, name: str) -> None:
+def _keep_minimum(course: DecisionSteps, name: str) -> None:
     settings = course.pool(name).provisioning
     if not settings.starts_nodes:
         return
     while (count := len(_kept(course.pool(name)))) < settings.nodes_min:
         pool = course.pool(name)
-        limits = Limits(pool)
+        limits = RemainingLimits(pool)
         for node_type in settings.node_types:
             if not waits(pool, node_type.name, course.now_us) and limits.allow(1, node_type.cost_per_hour):
                 break
@@ -108,7 +115,7 @@ def _keep_minimum(course: Course, name: str) -> None:
 
 
 def _order(
-    course: Course, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "", image: str = ""
+    course: DecisionSteps, name: str, node_type: NodeType, reason: Reason, group: str, workspace: str = "", image: str = ""
 ) -> None:
     pool = course.pool(name)
     node_id = _next_node_id(course.state, pool)
@@ -135,7 +142,7 @@ def _next_node_id(state: State, pool: ProvisionedPool) -> str:
     return f"{pool.pool}-{number}"
 
 
-def _give_back(course: Course, node_id: str, *, drain: bool) -> None:
+def _give_back(course: DecisionSteps, node_id: str, *, drain: bool) -> None:
     """Gives back a node that a user named. One that is given back already may still be given back at once."""
     node = node_of(course.state, node_id)
     if node is None or node.ending == "failed" or (node.ending == "released" and (drain or not node.drain)):
@@ -144,7 +151,7 @@ def _give_back(course: Course, node_id: str, *, drain: bool) -> None:
     course.release(node, NodeGivenBack(allocations=allocations).reason(), drain=drain)
 
 
-def _release_of_other_provisioners(course: Course, name: str) -> None:
+def _release_of_other_provisioners(course: DecisionSteps, name: str) -> None:
     """Gives back nodes of an earlier provisioner after a change; work there ends first. Nodes stay if only other settings
     changed."""
     pool = course.pool(name)
@@ -155,7 +162,7 @@ def _release_of_other_provisioners(course: Course, name: str) -> None:
             course.release(node, NodeProvisionerChanged(provisioner=present).reason())
 
 
-def _release_beyond_limits(course: Course, name: str) -> None:
+def _release_beyond_limits(course: DecisionSteps, name: str) -> None:
     """Gives back nodes beyond limits that were lowered, those first on which least is lost."""
     pool = course.pool(name)
     settings, nodes = pool.provisioning, _kept(pool)
@@ -171,7 +178,7 @@ def _release_beyond_limits(course: Course, name: str) -> None:
         count, cost = count - 1, cost - node.cost_per_hour
 
 
-def _release_not_needed(course: Course, name: str, packing: Packing) -> None:
+def _release_not_needed(course: DecisionSteps, name: str, packing: Packing) -> None:
     """Gives back nodes that are still coming and that no gang waits for: at once if another of the group has failed, else after
     the time for which an idle one is kept, because a queue that has just changed may change again."""
     pool, wanted = course.pool(name), packing.wanted()
@@ -190,7 +197,7 @@ def _release_not_needed(course: Course, name: str, packing: Packing) -> None:
         count -= 1
 
 
-def _release_idle(course: Course, name: str, packing: Packing) -> None:
+def _release_idle(course: DecisionSteps, name: str, packing: Packing) -> None:
     """Gives back nodes without work for idle_seconds, the longest idle first, down to nodes_min."""
     pool, wanted = course.pool(name), packing.wanted()
     settings, count = pool.provisioning, len(_kept(pool))
@@ -214,7 +221,7 @@ def _release_idle(course: Course, name: str, packing: Packing) -> None:
         count -= 1
 
 
-def _may_serve(course: Course, pool: ProvisionedPool, node: Node, packing: Packing) -> bool:
+def _may_serve(course: DecisionSteps, pool: ProvisionedPool, node: Node, packing: Packing) -> bool:
     """True if something that fits it waits: a gang for whose other slots nodes come, or one that has not waited for as long as
     the node was idle, so that the scheduler had no chance to bring the two together yet. Where it had, there is a reason that
     is not known here, and the node stands in the way."""
@@ -226,7 +233,7 @@ def _may_serve(course: Course, pool: ProvisionedPool, node: Node, packing: Packi
     return False
 
 
-def _make_room(course: Course, name: str, packing: Packing) -> bool:
+def _make_room(course: DecisionSteps, name: str, packing: Packing) -> bool:
     """Gives back nodes for the first gang that the limits leave no room for, after it has waited for as long as they may be idle:
     nodes that cannot serve it, once their work ends. Nodes that could serve it are the scheduler's matter, which keeps slots for
     it; those that come for gangs ahead of it stay, or they would be requested again. True if there is such a gang."""
@@ -237,7 +244,7 @@ def _make_room(course: Course, name: str, packing: Packing) -> bool:
     if waited < pool.provisioning.idle_seconds:
         return False
     wanted, node_type = blocked.demand.wanted, blocked.node_type
-    limits = Limits(pool)
+    limits = RemainingLimits(pool)
     for node in pool.in_order():
         if node.ending:  # It leaves room soon.
             limits.take(-1, node.cost_per_hour)

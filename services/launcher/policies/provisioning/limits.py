@@ -33,7 +33,7 @@ def within(cost: float, limit: float | None) -> bool:
     return limit is None or cost <= limit * (1 + COST_TOLERANCE)
 
 
-class Limits:
+class RemainingLimits:
     """Remainder of the pool's limits, counted down while nodes are requested."""
 
     def __init__(self, pool: ProvisionedPool) -> None:
@@ -58,7 +58,7 @@ class Limits:
 
 
 class WorkspaceCosts:
-    """Remaining cost of each workspace, counted down while nodes are requested, as in `Limits`."""
+    """Remaining cost of each workspace, counted down while nodes are requested, as in `RemainingLimits`."""
 
     def __init__(self, state: State, pool: ProvisionedPool) -> None:
         self._settings = pool.provisioning

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tenuto.kernel.folding import Draft
+from tenuto.kernel.folding import DraftEnvelope
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeStarted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.schemas.sentences.nodes import EndedEarly, NodeAgentLeft, NodeLost, NodeOutdated, NotJoined, StartFailed
+from tenuto.schemas.sentences.nodes import EndedEarly, JoinOverdue, NodeAgentLeft, NodeLost, NodeOutdated, StartFailed
 from tenuto.services.launcher.commands import LookAtNodes, NodePhase, SeenNode
 from tenuto.services.launcher.evolve import FOLDS
 from tenuto.services.launcher.policies.provisioning.limits import next_try
@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Real)
 
 
 @dataclass(frozen=True)
-class Orders(Generic[R]):
+class NodeOrders(Generic[R]):
     start: tuple[tuple[Node, ...], ...] = ()
     """Groups to start, each whole or not at all."""
     stop: tuple[R, ...] = ()
@@ -87,12 +87,12 @@ def provided(state: State) -> tuple[ProvidedPool, ...]:
     return tuple(found)
 
 
-def wanted_orders(state: State, pool_name: str, generation: int, real: Sequence[R], now_us: int) -> Orders[R]:
+def wanted_orders(state: State, pool_name: str, generation: int, real: Sequence[R], now_us: int) -> NodeOrders[R]:
     """`real`: all nodes that the provider of that generation has for the pool."""
     pool = state.pools.get(pool_name)
     if pool is None:
-        return Orders((), tuple(node for node in real if node.phase != "ended"))
-    return Orders(_to_start(pool, generation, real), tuple(_to_stop(state, pool, real, now_us)))
+        return NodeOrders((), tuple(node for node in real if node.phase != "ended"))
+    return NodeOrders(_to_start(pool, generation, real), tuple(_to_stop(state, pool, real, now_us)))
 
 
 def _to_start(pool: ProvisionedPool, generation: int, real: Sequence[Real]) -> tuple[tuple[Node, ...], ...]:
@@ -137,7 +137,7 @@ def _is_over(state: State, node: Node, now_us: int) -> bool:
     return seconds >= RELEASE_SECONDS_MIN or node.node_id not in state.agents
 
 
-class Course:
+class DecisionSteps:
     """A decision of several steps, each of which sees the ones before it as folded."""
 
     def __init__(self, state: State, now_us: int) -> None:
@@ -145,7 +145,7 @@ class Course:
         self.decided: list[EventData] = []
 
     def add(self, data: EventData) -> None:
-        self.state = FOLDS.apply(self.state, data, Draft(self.now_us))
+        self.state = FOLDS.apply(self.state, data, DraftEnvelope(self.now_us))
         self.decided.append(data)
 
     def release(self, node: Node, reason: Reason, *, drain: bool = True, retry_at_us: int | None = None) -> None:
@@ -168,7 +168,7 @@ class Course:
         return (self.now_us - time_us) / 1e6
 
 
-def look(course: Course, seen: LookAtNodes) -> None:
+def look(course: DecisionSteps, seen: LookAtNodes) -> None:
     """Decides what follows from what the provider has for a pool on record."""
     _start_failures(course, seen)
     if seen.nodes is None:
@@ -181,7 +181,7 @@ def look(course: Course, seen: LookAtNodes) -> None:
             _look_at(course, node, real.get(node.node_id, []))
 
 
-def _start_failures(course: Course, seen: LookAtNodes) -> None:
+def _start_failures(course: DecisionSteps, seen: LookAtNodes) -> None:
     for failure in seen.failures:
         node = course.pool(seen.pool).nodes.get(failure.node_id)
         if node is None or node.phase != "requested" or failure.kind == "unreachable":
@@ -192,7 +192,7 @@ def _start_failures(course: Course, seen: LookAtNodes) -> None:
         course.fail(node, failure.kind, reason, message=failure.message, retry_at_us=retry_at_us)
 
 
-def _look_at(course: Course, node: Node, real: Sequence[SeenNode]) -> None:
+def _look_at(course: DecisionSteps, node: Node, real: Sequence[SeenNode]) -> None:
     live = [item for item in real if item.phase != "ended"]
     if node.ending:
         # An agent that is in service may still be reported on: the scheduler must first hear that it is gone.
@@ -211,7 +211,7 @@ def _look_at(course: Course, node: Node, real: Sequence[SeenNode]) -> None:
         course.release(node, NodeOutdated(idle_seconds=course.seconds_since(node.idle_since_us)).reason())
 
 
-def _ended_by_itself(course: Course, node: Node, detail: str) -> None:
+def _ended_by_itself(course: DecisionSteps, node: Node, detail: str) -> None:
     if node.joined_at_us is not None:
         served_seconds, notice = course.seconds_since(node.joined_at_us), _notice(course.state, node.node_id)
         if says_it_ends(course.state, node.node_id) and node.node_id not in course.state.on_agent:
@@ -226,14 +226,14 @@ def _ended_by_itself(course: Course, node: Node, detail: str) -> None:
     course.fail(node, failure, early, message=detail, retry_at_us=retry_at_us)
 
 
-def late_joins(course: Course, pool_name: str) -> None:
+def late_joins(course: DecisionSteps, pool_name: str) -> None:
     """Gives up nodes whose agent has not come in time. Time in the provider's own queue does not count."""
     join_seconds = course.pool(pool_name).provisioning.join_seconds
     for node in course.pool(pool_name).in_order():
         if node.phase != "started" or node.started_at_us is None or course.seconds_since(node.started_at_us) < join_seconds:
             continue
         failures, retry_at_us = next_try(course.pool(pool_name), node.node_type.name, course.now_us)
-        reason = NotJoined(
+        reason = JoinOverdue(
             waited_seconds=course.seconds_since(node.started_at_us),
             join_seconds=join_seconds,
             failures=failures,

@@ -16,25 +16,25 @@ from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.node_questions import DemandStanding, Hindrance
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.policies.provisioning.coming_slots import (
-    Asked,
-    Offer,
+    FreeRooms,
+    GangRequirements,
+    NodeOffer,
     Room,
-    Rooms,
     nodes_for,
     of_type,
     rooms_of,
     slots_of,
 )
-from tenuto.services.launcher.policies.provisioning.limits import Limits, WorkspaceCosts, payer_of, waits
+from tenuto.services.launcher.policies.provisioning.limits import RemainingLimits, WorkspaceCosts, payer_of, waits
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 
 
-class Request(NamedTuple):
+class NodeRequest(NamedTuple):
     """Nodes that are asked for together."""
 
     node_type: NodeType
-    offer: Offer
+    offer: NodeOffer
     nodes: int
     demand: CapacityDemand
     slots_coming: int
@@ -46,7 +46,7 @@ class _Candidate(NamedTuple):
     """A type of nodes that could serve a gang within the limits."""
 
     node_type: NodeType
-    offer: Offer
+    offer: NodeOffer
     whole: int
     """Nodes of it for a gang that has no slots yet."""
     waits: bool
@@ -71,7 +71,7 @@ class Packing:
     rooms: list[Room]
     numbers: int
     """Number of the last node that was requested before it."""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[NodeRequest] = field(default_factory=list)
     blocked: Blocked | None = None
     full: dict[str, CapacityDemand] = field(default_factory=dict)
     """Workspace -> the first of its gangs that its limit leaves no room for at present."""
@@ -95,9 +95,9 @@ class _Pass:
     def __init__(self, state: State, pool: ProvisionedPool, now_us: int) -> None:
         self._pool, self._now_us = pool, now_us
         coming, idle = rooms_of(state, pool, now_us)
-        self._coming, self._idle = Rooms(coming), Rooms(idle)
+        self._coming, self._idle = FreeRooms(coming), FreeRooms(idle)
         self._packing = Packing([*coming, *idle], pool.numbers)
-        self._limits, self._costs = Limits(pool), WorkspaceCosts(state, pool)
+        self._limits, self._costs = RemainingLimits(pool), WorkspaceCosts(state, pool)
         types = pool.provisioning.node_types if pool.provisioning.starts_nodes else ()
         self._types = [(item, of_type(pool, item, now_us)) for item in types]
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
@@ -133,8 +133,8 @@ class _Pass:
                 return 1
         return self._ask_in_racks(demand)
 
-    def _asked(self, wanted: CapacityDemand) -> Asked:
-        return Asked(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
+    def _asked(self, wanted: CapacityDemand) -> GangRequirements:
+        return GangRequirements(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
 
     def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
         """Free slots of idle nodes that count for a gang in one rack. If they alone would do and the scheduler does not use them,
@@ -209,14 +209,14 @@ class _Pass:
         return 0
 
     def _request(
-        self, wanted: CapacityDemand, node_type: NodeType, offer: Offer, count: int, there: int, rack: str, passed: int
+        self, wanted: CapacityDemand, node_type: NodeType, offer: NodeOffer, count: int, there: int, rack: str, passed: int
     ) -> None:
         slots = slots_of(wanted)
         if there:
             self._take(wanted, there, rack)
         self._limits.take(count, node_type.cost_per_hour)
         self._costs.take(wanted.workspace, count * node_type.cost_per_hour)
-        self._packing.requests.append(Request(node_type, offer, count, wanted, there, passed))
+        self._packing.requests.append(NodeRequest(node_type, offer, count, wanted, there, passed))
         left = slots - there
         for _ in range(count):
             taken = min(left, offer.slots)
@@ -243,7 +243,7 @@ def standings(state: State, pool: ProvisionedPool, now_us: int) -> tuple[DemandS
 def _hindrance(
     pool: ProvisionedPool, packing: Packing, costs: WorkspaceCosts, wanted: CapacityDemand, now_us: int
 ) -> tuple[Hindrance, int | None]:
-    settings, limits = pool.provisioning, Limits(pool)
+    settings, limits = pool.provisioning, RemainingLimits(pool)
     retries: list[int] = []
     able = 0
     for node_type in settings.node_types if settings.starts_nodes else ():

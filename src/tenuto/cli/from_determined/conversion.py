@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.cli.from_determined.entrypoints import convert_entrypoint
-from tenuto.cli.from_determined.lengths import Lengths
+from tenuto.cli.from_determined.lengths import DeterminedLengths
 from tenuto.cli.from_determined.notes import Kind, Note, Notes, mapping
 from tenuto.cli.from_determined.searching import convert_searcher
 from tenuto.cli.from_determined.settings import (
@@ -54,7 +54,7 @@ def convert(document: Mapping[str, Any]) -> Conversion:
     document = {str(name): value for name, value in document.items() if value is not None}
     result = _head(document, notes)
     entrypoint = convert_entrypoint(document.pop("entrypoint", None), notes)
-    lengths = Lengths.of(document, entrypoint.is_script, notes)
+    lengths = DeterminedLengths.of(document, entrypoint.is_script, notes)
     result["entrypoint"] = entrypoint.words
     space = mapping(document, "hyperparameters", notes)
     searcher = mapping(document, "searcher", notes)
@@ -114,7 +114,7 @@ def _head(document: dict[str, Any], notes: Notes) -> dict[str, Any]:
     return {**head, "labels": labels}
 
 
-def _periods(document: dict[str, Any], result: dict[str, Any], lengths: Lengths) -> None:
+def _periods(document: dict[str, Any], result: dict[str, Any], lengths: DeterminedLengths) -> None:
     for name in ("min_validation_period", "min_checkpoint_period"):
         period = lengths.period(name, document.pop(name, None))
         if period is not None:
@@ -130,7 +130,7 @@ def _workspace(document: dict[str, Any], resources: dict[str, Any], notes: Notes
         notes.changed("workspace", "is resources.workspace")
 
 
-def _carry(document: dict[str, Any], lengths: Lengths, environment: dict[str, Any], notes: Notes) -> None:
+def _carry(document: dict[str, Any], lengths: DeterminedLengths, environment: dict[str, Any], notes: Notes) -> None:
     """Puts what code may ask for into the environment."""
     carried: dict[str, Any] = {name: document.pop(name) for name in CARRIED if document.get(name)}
     for name in CARRIED:

@@ -15,7 +15,7 @@ UNITS = ("batches", "epochs", "records")
 
 
 @dataclass
-class Lengths:
+class DeterminedLengths:
     notes: Notes
     is_script: bool
     batch_size: int | None
@@ -26,7 +26,7 @@ class Lengths:
     """True: the configuration has no length, as with Determined 0.38, where the script says how long it trains."""
 
     @classmethod
-    def of(cls, document: dict[str, Any], is_script: bool, notes: Notes) -> Lengths:
+    def of(cls, document: dict[str, Any], is_script: bool, notes: Notes) -> DeterminedLengths:
         """Takes the fields that speak of lengths of all kinds out of the document."""
         size = _constant((document.get("hyperparameters") or {}), "global_batch_size")
         lengths = cls(notes, is_script, size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenuto.cli.from_determined.lengths import Lengths
+from tenuto.cli.from_determined.lengths import DeterminedLengths
 from tenuto.cli.from_determined.notes import Notes
 from tenuto.schemas.config.brackets import adaptive_brackets
 from tenuto.schemas.config.determined_fields import FIELDS
@@ -18,7 +18,7 @@ MODES = ("conservative", "standard", "aggressive")
 RUNGS_MAX = 20
 
 
-def convert_searcher(given: Mapping[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def convert_searcher(given: Mapping[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     name = given.pop("name", None)
     rule = _METHODS.get(name) if isinstance(name, str) else None
@@ -43,7 +43,7 @@ def convert_searcher(given: Mapping[str, Any], lengths: Lengths, notes: Notes) -
     return found
 
 
-def _max_length(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, int]:
+def _max_length(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, int]:
     """Full length of a trial; empty if it is refused."""
     given.pop("unit", None)
     old = next((field for field in ("max_length", "max_steps", "target_trial_steps") if field in given), None)
@@ -83,21 +83,21 @@ def _concurrent(given: dict[str, Any], limit: int, notes: Notes) -> dict[str, in
     return {"max_concurrent_trials": value}
 
 
-def _single(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _single(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     return {"max_length": _max_length(given, lengths, notes)}
 
 
-def _random(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _random(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     trials = given.pop("max_trials", None)
     limit = trials if isinstance(trials, int) else 1
     return {"max_length": _max_length(given, lengths, notes), "max_trials": trials, **_concurrent(given, limit, notes)}
 
 
-def _grid(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _grid(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     return {"max_length": _max_length(given, lengths, notes), **_concurrent(given, CONCURRENT_TRIALS_MAX, notes)}
 
 
-def _adaptive_asha(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _adaptive_asha(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     in_time = "max_time" in given or "time_metric" in given  # 0.38's form, which always stops
     found: dict[str, Any] = _halving(given, lengths, notes)
     found["mode"] = given.pop("mode", "standard")
@@ -115,7 +115,7 @@ def _adaptive_asha(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dic
     return found | _concurrent(given, _all_brackets(found) if given.get("max_concurrent_trials") == 0 else 1, notes)
 
 
-def _halving(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _halving(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     if lengths.is_script and not {"max_length", "max_time", "time_metric"} & set(given):
         notes.refused("searcher.max_length", "is required: trials are compared at parts of it")
     found: dict[str, Any] = {"max_length": _max_length(given, lengths, notes), "max_trials": given.pop("max_trials", None)}
@@ -142,7 +142,7 @@ def _all_brackets(found: Mapping[str, Any]) -> int:
     return len(brackets) * max(brackets[-1].trials, int(divisor))
 
 
-def _async_halving(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _async_halving(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     in_time = "max_time" in given or "time_metric" in given
     rungs = given.pop("num_rungs", None)
     found = _halving(given, lengths, notes)
@@ -156,7 +156,7 @@ def _async_halving(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dic
     return found | _concurrent(given, min(top, trials), notes)
 
 
-def _adaptive_simple(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _adaptive_simple(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     found = _halving(given, lengths, notes)
     notes.changed(
         "searcher.name",
@@ -165,7 +165,7 @@ def _adaptive_simple(given: dict[str, Any], lengths: Lengths, notes: Notes) -> d
     return found | {"name": "adaptive_asha", "mode": given.pop("mode", "standard")}
 
 
-def _by_budget(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _by_budget(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     notes.refused(
         "searcher.budget",
         "this method shares out a total length; here a number of trials is given: write name: adaptive_asha and max_trials",
@@ -175,7 +175,7 @@ def _by_budget(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[st
     return {}
 
 
-def _pbt(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _pbt(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     rounds, size = given.pop("num_rounds", None), given.pop("population_size", None)
     length = lengths.length("searcher.length_per_round", given.pop("length_per_round", None)) or {}
     if isinstance(rounds, int):
@@ -193,7 +193,7 @@ def _pbt(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any
     return found
 
 
-def _custom(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, Any]:
+def _custom(given: dict[str, Any], lengths: DeterminedLengths, notes: Notes) -> dict[str, Any]:
     given.clear()
     notes.refused(
         "searcher.name",
@@ -203,7 +203,7 @@ def _custom(given: dict[str, Any], lengths: Lengths, notes: Notes) -> dict[str, 
     return {}
 
 
-_METHODS: Mapping[str, Callable[[dict[str, Any], Lengths, Notes], dict[str, Any]]] = {
+_METHODS: Mapping[str, Callable[[dict[str, Any], DeterminedLengths, Notes], dict[str, Any]]] = {
     "single": _single,
     "random": _random,
     "grid": _grid,

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.client import files, notebook_html
-from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.door import AsyncRestClient
 from tenuto.client.aio.pauses import aside
 
 
 class AsyncCheckpoint:
     """A stored checkpoint of a trial."""
 
-    def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
+    def __init__(self, door: AsyncRestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The checkpoint as the cluster describes it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenuto.client import waiting
 from tenuto.client.aio.checkpoints import AsyncCheckpoint
-from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.door import AsyncRestClient
 from tenuto.client.aio.experiments import AsyncExperiment
 from tenuto.client.aio.pauses import aside
 from tenuto.client.aio.trials import AsyncTrial
@@ -22,7 +22,7 @@ from tenuto.client.waiting import Notice
 EXPERIMENTS_PAGE = 1_000
 
 
-class AsyncClient(AsyncDoor):
+class AsyncClient(AsyncRestClient):
     """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence.
 
     Use it in one thread at a time, best in a `with` block, at whose end its connections are closed.

@@ -10,16 +10,16 @@ from typing import IO, Any, Self
 
 from tenuto.client import messages, waiting
 from tenuto.client.aio.pauses import sleep
-from tenuto.client.aio.transport import AsyncTransport, Response
+from tenuto.client.aio.transport import AsyncResponse, AsyncTransport
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
-from tenuto.client.messages import Messages, Page, Request, with_json
+from tenuto.client.messages import AnswerPage, Messages, Request, with_json
 from tenuto.client.target import Target
-from tenuto.client.waiting import Deadline, Notice, Outage, Tries
+from tenuto.client.waiting import ClusterOutage, Deadline, Notice, Tries
 
 PAGE_EVENTS = 5_000
 
 
-class AsyncDoor:
+class AsyncRestClient:
     """Door to a cluster. Raises ClientError, with the server's own sentence if there is one."""
 
     def __init__(
@@ -95,7 +95,7 @@ class AsyncDoor:
     async def wait_get(self, path: str) -> Any:
         """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
         answered. `path`: below /api/v1. Raises ClientError, and Refused if the cluster says no."""
-        outage = Outage(self._notice)
+        outage = ClusterOutage(self._notice)
         while True:
             try:
                 page = await self._once(Request("GET", path))
@@ -118,7 +118,7 @@ class AsyncDoor:
         key = messages.new_key() if key is None else key
         return await self._json(messages.submission(config, context, context_bytes, origin, key))
 
-    def open(self, path: str) -> contextlib.AbstractAsyncContextManager[Response]:
+    def open(self, path: str) -> contextlib.AbstractAsyncContextManager[AsyncResponse]:
         """Opens an answer that is read from the connection as it comes. Use with `with`. `path`: below /api/v1. Raises
         ClientError on entry."""
         return self._transport.open(Request("GET", path))
@@ -145,7 +145,7 @@ class AsyncDoor:
         again from the last position. `experiment`: only those of the experiment with this id; None: all. `timeout_seconds`:
         longest time; None: no limit. Raises TimedOut after it, Refused, and any error that lasts for ten minutes."""
         # Deep, because a generator inside this one would not be closed with it.
-        outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
+        outage, deadline = ClusterOutage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))
             parser = Messages()
@@ -169,7 +169,7 @@ class AsyncDoor:
         body = (await self._send(request)).body
         return json.loads(body) if body else None
 
-    async def _send(self, request: Request) -> Page:
+    async def _send(self, request: Request) -> AnswerPage:
         tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
         while True:
             try:
@@ -177,8 +177,8 @@ class AsyncDoor:
             except ClientError as error:
                 await sleep(tries.pause(error))
 
-    async def _once(self, request: Request) -> Page:
+    async def _once(self, request: Request) -> AnswerPage:
         async with self._transport.open(request) as response:
             body = await response.read()
             self._answered = True
-            return Page(body, response.more, response.onward)
+            return AnswerPage(body, response.more, response.onward)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenuto.client import notebook_html
 from tenuto.client.aio.checkpoints import AsyncCheckpoint
-from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.door import AsyncRestClient
 from tenuto.client.aio.pauses import sleep
 from tenuto.client.aio.trials import AsyncTrial, Kind, log_lines, metric_table
 from tenuto.client.errors import ClientError, NotCompleted, Refused, TimedOut
@@ -27,7 +27,7 @@ SHOWN_POLL_SECONDS = 0.02
 class AsyncExperiment:
     """An experiment of the cluster. Its methods raise ClientError, and Refused if the cluster says no."""
 
-    def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
+    def __init__(self, door: AsyncRestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The experiment as the cluster last described it; only its id if it was just submitted."""

@@ -19,7 +19,7 @@ LINE_BYTES_MAX = 64 << 20
 """Longest message of a live stream; an event has a megabyte at most."""
 
 
-class Response:
+class AsyncResponse:
     def __init__(self, raw: httpx.Response) -> None:
         self._raw = raw
         self.more = raw.headers.get(MORE_HEADER) == "true"
@@ -65,7 +65,7 @@ class AsyncTransport:
         await self._http.aclose()
 
     @contextlib.asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Response]:
+    async def open(self, request: Request) -> AsyncIterator[AsyncResponse]:
         """The answer, to be read from the connection as it comes. Raises ClientError."""
         upload = request.body
         headers = request.headers_for(self._target.token)
@@ -77,7 +77,7 @@ class AsyncTransport:
                 if raw.status_code >= 400:
                     after = raw.headers.get(AFTER_HEADER)
                     raise refusal(self._target, raw.status_code, raw.reason_phrase, after, await raw.aread())
-                yield Response(raw)
+                yield AsyncResponse(raw)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             cause = _cause(error)
             raise Unreachable(unreachable(self._target, cause)) from error

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tenuto.client import notebook_html
 from tenuto.client.aio.checkpoints import AsyncCheckpoint, best
-from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.door import AsyncRestClient
 from tenuto.client.errors import Refused
 from tenuto.client.messages import items
 from tenuto.client.tables import Pages, Table
@@ -20,7 +20,7 @@ LINES_MAX = 10_000
 class AsyncTrial:
     """A trial: one configuration of an experiment. Its methods raise ClientError, and Refused if the cluster says no."""
 
-    def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
+    def __init__(self, door: AsyncRestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The trial as the cluster last described it."""
@@ -123,7 +123,7 @@ class AsyncTrial:
         return bool((await self._door.get(f"/experiments/{self.experiment_id}"))["smaller_is_better"])
 
 
-async def metric_table(door: AsyncDoor, experiment_id: int, kind: Kind, trial: int | None, metric: str | None) -> Table:
+async def metric_table(door: AsyncRestClient, experiment_id: int, kind: Kind, trial: int | None, metric: str | None) -> Table:
     pages, after, more = Pages(), (0, -1), True
     query: dict[str, Any] = {"kind": kind, "trial": trial, "metric": metric}
     while more:
@@ -133,7 +133,7 @@ async def metric_table(door: AsyncDoor, experiment_id: int, kind: Kind, trial: i
     return pages.table()
 
 
-async def log_lines(door: AsyncDoor, path: str, tail: int | None) -> AsyncIterator[str]:
+async def log_lines(door: AsyncRestClient, path: str, tail: int | None) -> AsyncIterator[str]:
     if tail is not None:
         for line in items(await door.get(f"{path}/logs", limit=tail, tail="true")):
             yield line["text"]

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.client import files, notebook_html
-from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.door import RestClient
 from tenuto.client.blocking.pauses import aside
 
 
 class Checkpoint:
     """A stored checkpoint of a trial."""
 
-    def __init__(self, door: Door, data: dict[str, Any]) -> None:
+    def __init__(self, door: RestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The checkpoint as the cluster describes it."""

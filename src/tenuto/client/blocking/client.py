@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.client import waiting
 from tenuto.client.blocking.checkpoints import Checkpoint
-from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.door import RestClient
 from tenuto.client.blocking.experiments import Experiment
 from tenuto.client.blocking.pauses import aside
 from tenuto.client.blocking.trials import Trial
@@ -23,7 +23,7 @@ from tenuto.client.waiting import Notice
 EXPERIMENTS_PAGE = 1_000
 
 
-class Client(Door):
+class Client(RestClient):
     """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence.
 
     Use it in one thread at a time, best in a `with` block, at whose end its connections are closed.

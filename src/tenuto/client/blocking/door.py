@@ -13,14 +13,14 @@ from tenuto.client import messages, waiting
 from tenuto.client.blocking.pauses import sleep
 from tenuto.client.blocking.transport import Response, Transport
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
-from tenuto.client.messages import Messages, Page, Request, with_json
+from tenuto.client.messages import AnswerPage, Messages, Request, with_json
 from tenuto.client.target import Target
-from tenuto.client.waiting import Deadline, Notice, Outage, Tries
+from tenuto.client.waiting import ClusterOutage, Deadline, Notice, Tries
 
 PAGE_EVENTS = 5_000
 
 
-class Door:
+class RestClient:
     """Door to a cluster. Raises ClientError, with the server's own sentence if there is one."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Door:
     def wait_get(self, path: str) -> Any:
         """Same as `get`, but waits through an outage of the cluster's database, and through any outage once the cluster has
         answered. `path`: below /api/v1. Raises ClientError, and Refused if the cluster says no."""
-        outage = Outage(self._notice)
+        outage = ClusterOutage(self._notice)
         while True:
             try:
                 page = self._once(Request("GET", path))
@@ -145,7 +145,7 @@ class Door:
         again from the last position. `experiment`: only those of the experiment with this id; None: all. `timeout_seconds`:
         longest time; None: no limit. Raises TimedOut after it, Refused, and any error that lasts for ten minutes."""
         # Deep, because a generator inside this one would not be closed with it.
-        outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
+        outage, deadline = ClusterOutage(self._notice), Deadline(timeout_seconds)
         while not deadline.over:
             request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))
             parser = Messages()
@@ -169,7 +169,7 @@ class Door:
         body = (self._send(request)).body
         return json.loads(body) if body else None
 
-    def _send(self, request: Request) -> Page:
+    def _send(self, request: Request) -> AnswerPage:
         tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
         while True:
             try:
@@ -177,8 +177,8 @@ class Door:
             except ClientError as error:
                 sleep(tries.pause(error))
 
-    def _once(self, request: Request) -> Page:
+    def _once(self, request: Request) -> AnswerPage:
         with self._transport.open(request) as response:
             body = response.read()
             self._answered = True
-            return Page(body, response.more, response.onward)
+            return AnswerPage(body, response.more, response.onward)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenuto.client import notebook_html
 from tenuto.client.blocking.checkpoints import Checkpoint
-from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.door import RestClient
 from tenuto.client.blocking.pauses import sleep
 from tenuto.client.blocking.trials import Kind, Trial, log_lines, metric_table
 from tenuto.client.errors import ClientError, NotCompleted, Refused, TimedOut
@@ -28,7 +28,7 @@ SHOWN_POLL_SECONDS = 0.02
 class Experiment:
     """An experiment of the cluster. Its methods raise ClientError, and Refused if the cluster says no."""
 
-    def __init__(self, door: Door, data: dict[str, Any]) -> None:
+    def __init__(self, door: RestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The experiment as the cluster last described it; only its id if it was just submitted."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tenuto.client import notebook_html
 from tenuto.client.blocking.checkpoints import Checkpoint, best
-from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.door import RestClient
 from tenuto.client.errors import Refused
 from tenuto.client.messages import items
 from tenuto.client.tables import Pages, Table
@@ -21,7 +21,7 @@ LINES_MAX = 10_000
 class Trial:
     """A trial: one configuration of an experiment. Its methods raise ClientError, and Refused if the cluster says no."""
 
-    def __init__(self, door: Door, data: dict[str, Any]) -> None:
+    def __init__(self, door: RestClient, data: dict[str, Any]) -> None:
         self._door = door
         self.data = data
         """The trial as the cluster last described it."""
@@ -123,7 +123,7 @@ class Trial:
         return bool((self._door.get(f"/experiments/{self.experiment_id}"))["smaller_is_better"])
 
 
-def metric_table(door: Door, experiment_id: int, kind: Kind, trial: int | None, metric: str | None) -> Table:
+def metric_table(door: RestClient, experiment_id: int, kind: Kind, trial: int | None, metric: str | None) -> Table:
     pages, after, more = Pages(), (0, -1), True
     query: dict[str, Any] = {"kind": kind, "trial": trial, "metric": metric}
     while more:
@@ -133,7 +133,7 @@ def metric_table(door: Door, experiment_id: int, kind: Kind, trial: int | None, 
     return pages.table()
 
 
-def log_lines(door: Door, path: str, tail: int | None) -> Iterator[str]:
+def log_lines(door: RestClient, path: str, tail: int | None) -> Iterator[str]:
     if tail is not None:
         for line in items(door.get(f"{path}/logs", limit=tail, tail="true")):
             yield line["text"]

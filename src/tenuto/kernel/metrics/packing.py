@@ -38,7 +38,7 @@ EXPONENT_MAX = 62
 
 
 @dataclass(frozen=True)
-class Chunk:
+class MetricChunk:
     """A row of the table, without its key. `points` and `wide` say how the bytes are read."""
 
     first_batches: int
@@ -60,10 +60,10 @@ class Chunk:
     """Metrics of the last point, as JSON; NaN and infinities are strings."""
 
 
-CHUNK_FIELDS = tuple(field.name for field in fields(Chunk))
+CHUNK_FIELDS = tuple(field.name for field in fields(MetricChunk))
 
 
-def packed(columns: Columns) -> Chunk:
+def packed(columns: Columns) -> MetricChunk:
     narrow = [_is_narrow(row) for row in columns.values]
     order = [*(i for i, is_narrow in enumerate(narrow) if not is_narrow), *(i for i, is_narrow in enumerate(narrow) if is_narrow)]
     wide = len(order) - sum(narrow)
@@ -71,7 +71,7 @@ def packed(columns: Columns) -> Chunk:
     numbers += [_narrowed(columns.values[row]) for row in order[wide:]]
     fine_exponent, fine, coarse_exponent, coarse = _buckets(columns, order)
     last = {name: _json_number(value) for name, value in columns.metrics(len(columns) - 1).items()}
-    return Chunk(
+    return MetricChunk(
         first_batches=int(columns.batches[0]),
         last_batches=int(columns.batches[-1]),
         last_us=int(columns.times_us[-1]),

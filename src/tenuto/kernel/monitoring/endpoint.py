@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto.kernel.http_connections import BoundedProtocol
 from tenuto.kernel.http_serving import bind, serve
-from tenuto.kernel.monitoring.sampling import Readiness, Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState, Readiness
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ _OPEN: set[MonitoringProtocol] = set()
 _TURNED_AWAY: set[MonitoringProtocol] = set()
 
 
-class Endpoint:
+class MonitoringEndpoint:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         registry.register(Readiness(self._not_ready))
@@ -107,7 +107,7 @@ class Endpoint:
         self._next = 0.0
         """Earliest time of the next answer."""
         self.port = 0
-        self.watched: Watched | None = None
+        self.watched: MonitoredState | None = None
         """None: the service has not begun."""
 
     async def run(self, listener: socket.socket) -> None:

@@ -11,12 +11,12 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.monitoring.instruments import BUILD_INFO, REGISTRY
-from tenuto.kernel.monitoring.sampling import Sampler, Watched
+from tenuto.kernel.monitoring.sampling import MonitoredState, Sampler
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.version import __version__
 
-Begin = Callable[[EventLog, Client, Watched], None]
+Begin = Callable[[EventLog, Client, MonitoredState], None]
 """Called once the service is composed: from then on its gauges are looked up."""
 
 
@@ -26,15 +26,15 @@ async def monitored(name: str, settings: Settings) -> AsyncIterator[Begin]:
     if not settings.metrics_listen:
         yield lambda log, bus, watched: None
         return
-    from tenuto.kernel.monitoring.endpoint import Endpoint
+    from tenuto.kernel.monitoring.endpoint import MonitoringEndpoint
 
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=REGISTRY)
     BUILD_INFO.labels(name, __version__).set(1)
-    endpoint, sampler = Endpoint(REGISTRY), Sampler(REGISTRY)
+    endpoint, sampler = MonitoringEndpoint(REGISTRY), Sampler(REGISTRY)
     tasks = [asyncio.create_task(endpoint.run(endpoint.listen(*settings.metrics_address())), name="metrics")]
 
-    def begin(log: EventLog, bus: Client, watched: Watched) -> None:
+    def begin(log: EventLog, bus: Client, watched: MonitoredState) -> None:
         endpoint.watched = watched
         tasks.append(asyncio.create_task(sampler.run(log, bus, watched), name="samples"))
 

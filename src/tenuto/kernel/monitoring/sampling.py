@@ -44,26 +44,26 @@ Source = Callable[[], Awaitable[Sequence[Sample]]]
 """Looks once. It must not block; it may raise what it likes."""
 
 
-class Position(Protocol):
+class LogReader(Protocol):
     """Reader of the log."""
 
     @property
     def position(self) -> int: ...
 
 
-class Watched(NamedTuple):
+class MonitoredState(NamedTuple):
     """State that a service exposes for monitoring."""
 
     ready: Callable[[], str]
     """Reason why the service is not ready; empty: it is."""
     sources: Mapping[str, Source] = {}
     """Sources of samples, by name."""
-    consumers: Mapping[str, Position] = {}
+    consumers: Mapping[str, LogReader] = {}
     """Readers of the log in this process, by name."""
     available: Callable[[], bool] = lambda: True
     """False while the log cannot be written."""
 
-    def adding(self, sources: Mapping[str, Source], consumers: Mapping[str, Position] | None = None) -> Watched:
+    def adding(self, sources: Mapping[str, Source], consumers: Mapping[str, LogReader] | None = None) -> MonitoredState:
         return self._replace(sources={**self.sources, **sources}, consumers={**self.consumers, **(consumers or {})})
 
 
@@ -110,7 +110,7 @@ class Sampler:
         registry.register(self._samples)
         self._seldom: dict[str, Seldom] = {}
 
-    async def run(self, log: EventLog, bus: Client, watched: Watched) -> None:
+    async def run(self, log: EventLog, bus: Client, watched: MonitoredState) -> None:
         """Samples until cancelled."""
         sources = {"log": lambda: of_log(log, bus, watched), **watched.sources}
         while True:
@@ -135,7 +135,7 @@ async def _unavailable(*, log_too: bool) -> Sequence[Sample]:
     return [Sample(catalogue.LOG_AVAILABLE, 0)] if log_too else []
 
 
-async def of_log(log: EventLog, bus: Client, watched: Watched) -> Sequence[Sample]:
+async def of_log(log: EventLog, bus: Client, watched: MonitoredState) -> Sequence[Sample]:
     head = await log.head()
     found = [
         Sample(catalogue.LOG_AVAILABLE, float(watched.available())),

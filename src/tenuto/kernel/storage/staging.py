@@ -43,7 +43,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Upload:
+class BlobUpload:
     """One blob to store."""
 
     blob: str
@@ -63,7 +63,7 @@ class Staged:
     checkpoint_id: str
     directory: Path
     base: Manifest | None
-    uploads: tuple[Upload, ...] | None = None
+    uploads: tuple[BlobUpload, ...] | None = None
     """Blobs to store. None: not planned yet."""
     named: dict[str, StoredFile] = field(default_factory=dict)
     """Files, by path, whose contents the base has."""
@@ -74,7 +74,7 @@ class Staged:
     done: set[str] = field(default_factory=set)
     """Blobs of `uploads` that are stored."""
 
-    def plan(self, packs: bool) -> tuple[Upload, ...]:
+    def plan(self, packs: bool) -> tuple[BlobUpload, ...]:
         """Finds out which files are new, reading only what it must. `packs`: put small files together. Raises OSError."""
         if self.uploads is None:
             new = self._without_known(self._files())
@@ -83,7 +83,7 @@ class Staged:
             packed = {file.path for upload in gathered for file in upload.files}
             token = uuid4().hex
             alone = (
-                Upload(blob_key(file.sha256 or f"{token}-{index}", self.checkpoint_id), (file,))
+                BlobUpload(blob_key(file.sha256 or f"{token}-{index}", self.checkpoint_id), (file,))
                 for index, file in enumerate(new)
                 if file.path not in packed
             )
@@ -170,7 +170,7 @@ class Staged:
             packs=tuple(packs[blob] for blob in sorted(packs)),
         )
 
-    def store(self, upload: Upload, store: Store) -> None:
+    def store(self, upload: BlobUpload, store: Store) -> None:
         """Stores one blob. Raises StoreError, or OSError if the staged files cannot be read."""
         if upload.blob in self.done:
             return
@@ -194,7 +194,7 @@ class Staged:
                 self.hashes[file.path] = digest.result().hexdigest()
 
 
-def _gathered(files: list[File], checkpoint_id: str) -> list[Upload]:
+def _gathered(files: list[File], checkpoint_id: str) -> list[BlobUpload]:
     """Packs, filled in the given order. A pack of one file is left out."""
     packs: list[list[File]] = []
     filled = PACK_BYTES_MAX
@@ -204,7 +204,7 @@ def _gathered(files: list[File], checkpoint_id: str) -> list[Upload]:
             filled = 0
         packs[-1].append(file)
         filled += file.size_bytes
-    return [Upload(blob_key(_pack_name(pack), checkpoint_id), tuple(pack)) for pack in packs if len(pack) > 1]
+    return [BlobUpload(blob_key(_pack_name(pack), checkpoint_id), tuple(pack)) for pack in packs if len(pack) > 1]
 
 
 def _pack_name(files: list[File]) -> str:

@@ -77,7 +77,7 @@ async def sweep(
             by_trial = await asyncio.to_thread(_by_trial, store)
             recorded = await _recorded(log, experiment_id) if by_trial else {}
             for trial_id in sorted(by_trial):
-                part = _Trial(
+                part = _TrialSweep(
                     store,
                     experiment_id,
                     trial_id,
@@ -124,7 +124,7 @@ async def _recorded(log: EventLog, experiment_id: int) -> dict[str, frozenset[st
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _TrialSweep:
     store: Store
     experiment_id: int
     trial_id: str

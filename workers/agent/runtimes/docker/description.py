@@ -14,7 +14,7 @@ from tenuto.kernel.account import WORKER_UMASK, Account
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import boot
 from tenuto.workers.agent.runtimes.docker.engine import LABEL_AGENT, LABEL_ALLOCATION, LABEL_PACKAGES
 from tenuto.workers.agent.runtimes.docker.images import Image
@@ -38,7 +38,7 @@ LOG_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Limits:
+class ContainerLimits:
     """Limits of containers, from the agent's settings. 0: none."""
 
     memory_bytes_per_slot: int = 0
@@ -53,17 +53,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ContainerFacts:
     """Facts that all containers of one agent share."""
 
-    node: Node
+    node: AgentNode
     slots: tuple[Slot, ...]
     account: Account | None
     """Account of the containers' processes. None: the agent's own."""
     uid: int
     gid: int
     network: str
-    limits: Limits
+    limits: ContainerLimits
     packages: Path
     """Directory with our own packages, of this version."""
     address: str
@@ -84,7 +84,7 @@ class Facts:
         return tuple(slot for slot in self.slots if slot.slot_id in numbers)
 
 
-def described(facts: Facts, work: Work, image: Image, binds: Sequence[Bind]) -> dict[str, Any]:
+def described(facts: ContainerFacts, work: Work, image: Image, binds: Sequence[Bind]) -> dict[str, Any]:
     """The container, without anything that must not lie on the daemon's disk."""
     held = facts.held(work.assignment)
     memory = facts.limits.memory_bytes(len(held))
@@ -132,12 +132,12 @@ def names_begin(directory: Path) -> str:
     return f"tenuto-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]}"
 
 
-def network_of(facts: Facts, assignment: Assignment) -> str:
+def network_of(facts: ContainerFacts, assignment: Assignment) -> str:
     """Ranks in one container need no network for each other."""
     return facts.gang_network if len(assignment.slots) > 1 else facts.network
 
 
-def read_only(facts: Facts, work: Work) -> bool:
+def read_only(facts: ContainerFacts, work: Work) -> bool:
     """True: the container's root is read-only, and it needs a /tmp of the run."""
     return facts.limits.read_only or work.assignment.config.environment.read_only
 
@@ -147,7 +147,7 @@ def temporary(allocation_id: str) -> str:
     return f"/tmp/tenuto-{allocation_id}"
 
 
-def environment_of(facts: Facts, work: Work, image: Image, files: RunFiles, place: str) -> dict[str, str]:
+def environment_of(facts: ContainerFacts, work: Work, image: Image, files: RunFiles, place: str) -> dict[str, str]:
     """Variables of a run's worker, its token among them, which come on top of those of the image. `place`: the run's temporary
     directory in its container."""
     assignment = work.assignment
@@ -172,7 +172,7 @@ def environment_of(facts: Facts, work: Work, image: Image, files: RunFiles, plac
     return environment | told | {IMAGE_VARIABLE: image.resolved}
 
 
-def job(facts: Facts, work: Work, image: Image, files: RunFiles) -> bytes:
+def job(facts: ContainerFacts, work: Work, image: Image, files: RunFiles) -> bytes:
     """The line that the first process waits for."""
     environment = environment_of(facts, work, image, files, temporary(work.allocation_id))
     line = {

@@ -6,7 +6,7 @@ from tenuto.kernel.account import PASSING
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 
 
-class Door(UnixEndpoint):
+class ContainerSocket(UnixEndpoint):
     """The agent's socket in a directory of its own, which containers see: a socket that is mounted alone would be that of this
     agent only, and not of the next one."""
 

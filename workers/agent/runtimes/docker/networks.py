@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.assignments import Assignment
-from tenuto.workers.agent.runtimes.docker.description import HOST, Facts
+from tenuto.workers.agent.runtimes.docker.description import HOST, ContainerFacts
 from tenuto.workers.agent.runtimes.docker.engine import Engine, explanation
 from tenuto.workers.agent.runtimes.runtime import RuntimeUnavailable
 
@@ -29,7 +29,7 @@ async def check_network(engine: Engine, name: str) -> None:
         )
 
 
-async def facts_on_network(facts: Facts, engine: Engine, container: str, assignment: Assignment) -> Facts:
+async def facts_on_network(facts: ContainerFacts, engine: Engine, container: str, assignment: Assignment) -> ContainerFacts:
     """The facts with the address of a started container, if it belongs to a gang on a network of containers. Raises OSError."""
     if len(assignment.slots) == 1 or facts.gang_network == HOST:
         return facts

@@ -8,7 +8,7 @@ from tenuto.kernel.account import Account, NoAccount, find_account
 from tenuto.kernel.confinement import OF_CONTAINERS
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
-from tenuto.workers.agent.runtimes.docker.description import Limits
+from tenuto.workers.agent.runtimes.docker.description import ContainerLimits
 from tenuto.workers.agent.runtimes.docker.mounts import read_allowed
 from tenuto.workers.agent.runtimes.docker.runtime import DockerRuntime
 from tenuto.workers.agent.runtimes.docker.ulimits import read_ulimits
@@ -27,7 +27,7 @@ def opened(asked: Opening) -> DockerRuntime | None:
         url=settings.docker_url,
         slots=asked.slots,
         allowed=read_allowed(settings.docker_mounts),
-        limits=Limits(
+        limits=ContainerLimits(
             settings.docker_memory_bytes_per_slot or settings.memory_bytes_per_slot,
             settings.docker_cpus_per_slot or settings.cpus_per_slot,
             settings.docker_shm_bytes,

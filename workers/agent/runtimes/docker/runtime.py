@@ -17,21 +17,21 @@ from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tenuto.workers.agent.change_signal import within
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.docker import boot, packages
 from tenuto.workers.agent.runtimes.docker.checkpoints import checkpoint_binds
 from tenuto.workers.agent.runtimes.docker.container_errors import could_not_begin, out_of_memory, start_problem
 from tenuto.workers.agent.runtimes.docker.description import (
     WORKER_COMMAND,
-    Facts,
-    Limits,
+    ContainerFacts,
+    ContainerLimits,
     described,
     job,
     names_begin,
     read_only,
     temporary,
 )
-from tenuto.workers.agent.runtimes.docker.door import Door
+from tenuto.workers.agent.runtimes.docker.door import ContainerSocket
 from tenuto.workers.agent.runtimes.docker.engine import ALIVE, LABEL_ALLOCATION, LABEL_PACKAGES, LABEL_WARM, Engine, explanation
 from tenuto.workers.agent.runtimes.docker.images import Image, Images
 from tenuto.workers.agent.runtimes.docker.mounts import Allowed, Bind, user_binds
@@ -55,13 +55,13 @@ KILL_SECONDS_MAX = 10.0
 class DockerRuntime(RunDirectories):
     def __init__(
         self,
-        node: Node,
+        node: AgentNode,
         stores: Stores,
         *,
         url: str,
         slots: tuple[Slot, ...],
         allowed: Allowed,
-        limits: Limits,
+        limits: ContainerLimits,
         network: str,
         gang_network: str = "host",
         account: Account | None = None,
@@ -76,11 +76,11 @@ class DockerRuntime(RunDirectories):
         that workers get. `packages_directory`: None: in the agent's directory. `warm_containers_max`: 0 starts all cold.
         `credentials_file`: the operator's, for registries. `image_ahead`: pulled by `warm_up`. Empty: none."""
         self._node, self._stores, self._allowed, self._account = node, stores, allowed, account
-        self._endpoint = Door(node.directory / "door", account)
+        self._endpoint = ContainerSocket(node.directory / "door", account)
         self._runs, self._packages = node.directory / "containers", packages_directory or node.directory / "packages"
         self._engine = Engine(url, str(node.directory))
         self._images = Images(self._engine, node.directory / "images.json", credentials_file, image_ahead)
-        self._facts = Facts(
+        self._facts = ContainerFacts(
             node, slots, account, account.uid if account else os.geteuid(), account.gid if account else os.getegid(), network,
             limits, Path(), self._endpoint.address, base or {}, tuple(command), gang_network,
         )  # fmt: skip
@@ -102,7 +102,7 @@ class DockerRuntime(RunDirectories):
         return self._facts.slots
 
     @property
-    def endpoint(self) -> Door:
+    def endpoint(self) -> ContainerSocket:
         return self._endpoint
 
     @property

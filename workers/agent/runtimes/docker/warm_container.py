@@ -22,8 +22,8 @@ from tenuto.workers.agent.runtimes.docker.engine import LABEL_WARM, Engine
 from tenuto.workers.agent.runtimes.docker.mounter import Mounter
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.warm_files import PLACE, WarmFiles
-from tenuto.workers.agent.runtimes.forks import Forked, Forks
-from tenuto.workers.harness.zygote import Job
+from tenuto.workers.agent.runtimes.forks import ForkedLeader, Forks
+from tenuto.workers.harness.zygote import ForkOrder
 
 CONNECT_SECONDS_MAX = 60.0
 """Longest way from the start of a container to the first word of its first process: a Python's start."""
@@ -120,7 +120,7 @@ class WarmContainer:
     def alive(self) -> bool:
         return self._pidfd >= 0 and not select.select([self._pidfd], [], [], 0)[0]
 
-    async def begin(self, allocation_id: str, experiment: int, binds: Sequence[Bind], job: Job) -> Forked:
+    async def begin(self, allocation_id: str, experiment: int, binds: Sequence[Bind], job: ForkOrder) -> ForkedLeader:
         """A worker that waits for its go. Raises OSError and TimeoutError; then the container is of no use any more."""
         self.experiment = experiment
         self.files.note_run(allocation_id)  # first, so that an agent that finds the container knows what may be in it
@@ -130,7 +130,7 @@ class WarmContainer:
         self._attached = targets
         await self._mounter.change(self._pidfd, attach=binds)
         control, _ = await self._forks.hand_over(job)
-        return Forked(control)
+        return ForkedLeader(control)
 
     async def release(self) -> None:
         """Takes the directories of an ended run away. Raises OSError; then the container is of no use any more."""

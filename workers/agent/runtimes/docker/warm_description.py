@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from tenuto.kernel.account import WORKER_UMASK
 from tenuto.workers.agent.local_ranks import is_gang
-from tenuto.workers.agent.runtimes.docker.description import Facts, described, environment_of, read_only, temporary
+from tenuto.workers.agent.runtimes.docker.description import ContainerFacts, described, environment_of, read_only, temporary
 from tenuto.workers.agent.runtimes.docker.engine import LABEL_AGENT, LABEL_PACKAGES, LABEL_WARM
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
@@ -19,7 +19,7 @@ from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import FIXED, PER_RUN
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, Job
+from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, ForkOrder
 from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
 
 ZYGOTE_COMMAND = ("python3", "-P", "-m", "tenuto.workers.harness.zygote")
@@ -33,7 +33,7 @@ ADDED = {MARK_VARIABLE: "-" * MARK_BYTES, PRIVATE_VARIABLE: "1", **FIXED}
 
 
 def recipe_of(
-    facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles, framework: str
+    facts: ContainerFacts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles, framework: str
 ) -> Recipe | None:
     """The warm container that this run could be forked in; None: it has to start cold. `own`: mounts of the run; `fixed`: those
     that it has in common with others."""
@@ -76,9 +76,9 @@ def own_binds(work: Work, own: Sequence[Bind]) -> list[Bind]:
     return [replace(bind, target=PLACE) if bind.target == temporary(work.allocation_id) else bind for bind in own]
 
 
-def forked_job(facts: Facts, work: Work, image: Image, files: RunFiles) -> Job:
+def forked_job(facts: ContainerFacts, work: Work, image: Image, files: RunFiles) -> ForkOrder:
     environment = environment_of(facts, work, image, files, PLACE)
-    made = Job(
+    made = ForkOrder(
         environment={name: value for name, value in environment.items() if name in PER_RUN},
         unset=[name for name in ADDED if name not in environment],
         cwd=str(work.context),

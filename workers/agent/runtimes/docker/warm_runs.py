@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenuto.schemas.ids import experiment_of
-from tenuto.workers.agent.runtimes.docker.description import Facts
+from tenuto.workers.agent.runtimes.docker.description import ContainerFacts
 from tenuto.workers.agent.runtimes.docker.images import Image
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.warm import WarmContainers
 from tenuto.workers.agent.runtimes.docker.warm_container import Recipe, WarmContainer
 from tenuto.workers.agent.runtimes.docker.warm_description import forked_job, own_binds, recipe_of
 from tenuto.workers.agent.runtimes.files import RunFiles
-from tenuto.workers.agent.runtimes.forks import Forked, FrameworkGuesses
+from tenuto.workers.agent.runtimes.forks import ForkedLeader, FrameworkGuesses
 from tenuto.workers.agent.runtimes.runtime import Handle, Work
 from tenuto.workers.endings import LEFT_IN_ORDER, Ending
 from tenuto.workers.harness.frameworks import NONE
@@ -40,7 +40,7 @@ def parts_of(handle: Handle) -> tuple[str, str, str]:
 @dataclass
 class WarmRun:
     container: WarmContainer
-    forked: Forked
+    forked: ForkedLeader
     told: Ending | None = None
     """Ending that its worker announced; None if it announced none."""
     ended: asyncio.Task[bool] | None = None
@@ -54,7 +54,7 @@ class WarmRuns:
         self._runs: dict[Handle, WarmRun] = {}
 
     def recipe(
-        self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
+        self, facts: ContainerFacts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> Recipe | None:
         """Recipe of a container for the run; None if it starts cold."""
         if not self.containers.on:
@@ -66,7 +66,7 @@ class WarmRuns:
         return recipe_of(facts, work, image, own, fixed, files, framework)
 
     async def start(
-        self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
+        self, facts: ContainerFacts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> Handle | None:
         """Starts the run in a warm container. None if it has to start cold."""
         recipe = self.recipe(facts, work, image, own, fixed, files)
@@ -94,7 +94,7 @@ class WarmRuns:
         return handle
 
     def started_cold(
-        self, facts: Facts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
+        self, facts: ContainerFacts, work: Work, image: Image, own: Sequence[Bind], fixed: Sequence[Bind], files: RunFiles
     ) -> None:
         """Has a warm container made for the next run like this one."""
         if (recipe := self.recipe(facts, work, image, own, fixed, files)) is not None:

@@ -25,7 +25,7 @@ the limit without swap, and takes memory in portions, the last of which may not 
 
 
 @dataclass(frozen=True)
-class Mount:
+class CgroupMount:
     """A mounted hierarchy."""
 
     version: Version
@@ -45,7 +45,7 @@ class Mount:
             return None
 
 
-def mounts(mountinfo: str) -> list[Mount]:
+def mounts(mountinfo: str) -> list[CgroupMount]:
     """Hierarchies in /proc/self/mountinfo."""
     found = []
     for line in mountinfo.splitlines():
@@ -55,7 +55,7 @@ def mounts(mountinfo: str) -> list[Mount]:
             continue
         version: Version = 2 if kind[0] == "cgroup2" else 1
         controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset[str]()
-        found.append(Mount(version, PurePosixPath(_plain(fields[3])), Path(_plain(fields[4])), controllers))
+        found.append(CgroupMount(version, PurePosixPath(_plain(fields[3])), Path(_plain(fields[4])), controllers))
     return found
 
 
@@ -75,7 +75,7 @@ def own_paths(cgroup: str) -> Mapping[str, str]:
     return found
 
 
-def mount_of(controller: Controller, found: list[Mount]) -> Mount | None:
+def mount_of(controller: Controller, found: list[CgroupMount]) -> CgroupMount | None:
     """The hierarchy that may have a controller: version 1 if one is mounted with it, else version 2; None: there is neither."""
     first = next((mount for mount in found if controller in mount.controllers), None)
     return first or next((mount for mount in found if mount.version == 2), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tenuto.kernel.account import Account, home_variables
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, run_mark
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variables
@@ -25,10 +25,10 @@ SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
 
 
 @dataclass(frozen=True)
-class Host:
+class WorkerHost:
     """Facts that all worker processes of one agent share."""
 
-    node: Node
+    node: AgentNode
     slots: tuple[Slot, ...]
     address: str
     """Address of the agent, as gRPC names it."""
@@ -48,7 +48,7 @@ class Host:
         return RunFiles(self.node.directory / "runs" / allocation_id, self.account.uid if self.account else None)
 
 
-def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
+def common_environment(host: WorkerHost, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Environment of all workers on these slots."""
     base = dict(host.base)
     if host.account is not None and host.account.is_other:
@@ -59,7 +59,7 @@ def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
     return kept_variables(host.account.name if host.account else None) | base | device_variables(slots)
 
 
-def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str]:
+def worker_environment(host: WorkerHost, work: Work, temporary: Path) -> dict[str, str]:
     """Environment of a run's worker. `temporary`: the allocation's own temporary directory."""
     assignment, node, files = work.assignment, host.node, host.files(work.allocation_id)
     held = set(slots_on(assignment, node.agent_id))

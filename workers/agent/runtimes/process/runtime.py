@@ -13,7 +13,7 @@ from tenuto.kernel.tree_removal import remove_tree
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.text import NAME_SHOWN_MAX, visible
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
-from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.endpoint import UnixEndpoint
 from tenuto.workers.agent.runtimes.error_sentences import out_of_memory
 from tenuto.workers.agent.runtimes.files import RunFiles, read_exit
@@ -22,7 +22,7 @@ from tenuto.workers.agent.runtimes.process.cgroups import Cgroups, ProcessLimits
 from tenuto.workers.agent.runtimes.process.environment import (
     SUPERVISOR_COMMAND,
     WORKER_COMMAND,
-    Host,
+    WorkerHost,
     common_environment,
     worker_environment,
 )
@@ -51,7 +51,7 @@ NAMES_TOLD_MAX = 200
 class ProcessRuntime(RunDirectories):
     def __init__(
         self,
-        node: Node,
+        node: AgentNode,
         shared: Path | None,
         *,
         slots: tuple[Slot, ...],
@@ -69,7 +69,7 @@ class ProcessRuntime(RunDirectories):
         not open where the limits cannot hold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
-        self.host = Host(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
+        self.host = WorkerHost(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
         self._kept_back = left_out(base, inherits)
         """Names of the agent's variables that workers do not get."""
         self.warm = WarmPool(node.directory, warm_environments_max, account)

@@ -26,13 +26,13 @@ from tenuto.workers.agent.runtimes.forks import (
     FORK_SECONDS_MAX,
     PER_RUN,
     STAND_BY_SECONDS,
-    Forked,
+    ForkedLeader,
     Forks,
     FrameworkGuesses,
 )
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, popen, start_time
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, usual
-from tenuto.workers.harness.zygote import MARK_BYTES, Job
+from tenuto.workers.harness.zygote import MARK_BYTES, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[tuple[str, str], ...]
 
 
-class WarmSpawned(Forked):
+class WarmSpawned(ForkedLeader):
     """One on the node, with its identity."""
 
     def __init__(self, control: socket.socket, identity: Identity) -> None:
@@ -66,7 +66,7 @@ class Zygote(Forks):
             )
         super().__init__(channel)
 
-    async def fork(self, job: Job) -> WarmSpawned:
+    async def fork(self, job: ForkOrder) -> WarmSpawned:
         """Gives the job to a waiting pair of processes, or to a new one. Raises OSError or TimeoutError."""
         control, pid = await self.hand_over(job)
         started = start_time(pid)
@@ -128,7 +128,7 @@ class WarmPool:
             return None
         while len(self._zygotes) > self._environments_max:
             await self._zygotes.pop(next(iter(self._zygotes))).close()
-        job = Job(
+        job = ForkOrder(
             environment={"PYTHONHASHSEED": "0", **environment},
             cwd=str(cwd),
             mark=environment[RUN_VARIABLE],

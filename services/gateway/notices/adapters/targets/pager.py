@@ -20,7 +20,7 @@ from pagerduty.errors import Error as PagerDutyError
 from tenuto.schemas.webhooks import PagerDutyTarget
 from tenuto.services.gateway.notices.adapters.addresses import AddressRefused, Guard
 from tenuto.services.gateway.notices.adapters.guarded_http import USER_AGENT
-from tenuto.services.gateway.notices.adapters.messages import Message, Told, iso_time
+from tenuto.services.gateway.notices.adapters.messages import Message, NoticeInWords, iso_time
 from tenuto.services.gateway.notices.adapters.targets.target import (
     ATTEMPT_SECONDS_MAX,
     Delivered,
@@ -107,14 +107,14 @@ def _judge(response: httpx2.Response) -> None:
         judged(response.status_code, retry_after(response.headers.get("Retry-After"), time.time()), final=True)
 
 
-def _by_subject(message: Message) -> Iterator[tuple[Told, Told]]:
+def _by_subject(message: Message) -> Iterator[tuple[NoticeInWords, NoticeInWords]]:
     """Last notice of each subject, which says whether the problem is over, and its worst one."""
     for subject in dict.fromkeys(item.subject for item in message.notices):
         about = [item for item in message.notices if item.subject == subject]
         yield about[-1], max(about, key=lambda item: RANK[item.severity])
 
 
-def _tell(client: EventsApiV2Client, last: Told, worst: Told) -> None:
+def _tell(client: EventsApiV2Client, last: NoticeInWords, worst: NoticeInWords) -> None:
     source = urlsplit(last.link).netloc or "tenuto"
     key = f"tenuto:{source}:{last.subject}"
     if last.recovered:

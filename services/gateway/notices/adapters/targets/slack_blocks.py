@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slack_sdk.models.blocks import Block, ContextBlock, HeaderBlock, MarkdownTextObject, SectionBlock
 
-from tenuto.services.gateway.notices.adapters.messages import Message, Told
+from tenuto.services.gateway.notices.adapters.messages import Message, NoticeInWords
 
 HEADER_CHARACTERS_MAX = 150
 SECTION_CHARACTERS_MAX = 3_000
@@ -32,7 +32,7 @@ def text(message: Message) -> str:
     return _cut(escaped(message.title), TEXT_CHARACTERS_MAX)
 
 
-def _notice(item: Told, details: bool) -> Sequence[Block]:
+def _notice(item: NoticeInWords, details: bool) -> Sequence[Block]:
     sign = ":white_check_mark:" if item.recovered else SIGNS[item.severity]
     lines = [f"{sign} *{escaped(item.why)}*"]
     if details and item.error:

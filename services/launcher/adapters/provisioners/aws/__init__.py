@@ -16,7 +16,14 @@ from typing import Any
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.aws import checks, machines
-from tenuto.services.launcher.adapters.provisioners.aws.door import ELSEWHERE, Document, Door, Refusal, Unreachable, open_door
+from tenuto.services.launcher.adapters.provisioners.aws.door import (
+    ELSEWHERE,
+    Document,
+    Ec2Client,
+    Ec2Refusal,
+    Ec2Unreachable,
+    open_door,
+)
 from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineSettings, connection_of, machine_of
 from tenuto.services.launcher.adapters.provisioners.boot import boot_script
 from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
@@ -46,7 +53,7 @@ class AwsProvisioner:
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a file with credentials is read from."""
         self._cluster, self._pool, self._provisioning, self._secrets = cluster, pool, provisioning, secrets_directory
-        self._open: Door | None = None
+        self._open: Ec2Client | None = None
 
     @property
     def waits_long(self) -> bool:
@@ -60,7 +67,7 @@ class AwsProvisioner:
             return [Finding("settings", str(error))]
         try:
             await self._list(door)
-        except (Refusal, Unreachable) as error:
+        except (Ec2Refusal, Ec2Unreachable) as error:
             return [Finding("EC2", f"{error.error('list instances')}{checks.remedy(error, door.region)}")]
         return await checks.findings(door, self._cluster, self._pool, kinds)
 
@@ -80,7 +87,7 @@ class AwsProvisioner:
         door = self._door()
         try:
             found = await self._list(door)
-        except (Refusal, Unreachable) as error:
+        except (Ec2Refusal, Ec2Unreachable) as error:
             raise error.error(f"list the instances of pool {self._pool}") from error
         since = datetime.now(UTC) - timedelta(seconds=WORDS_SECONDS)
         fresh = [item for item in found if machines.is_ended(item) and (at := machines.ended_at(item)) is not None and at > since]
@@ -91,16 +98,16 @@ class AwsProvisioner:
     async def stop(self, node: RealNode) -> None:
         try:
             await self._door().ask("terminate_instances", InstanceIds=[node.provider_id])
-        except Refusal as error:
+        except Ec2Refusal as error:
             if error.code not in GONE:
                 raise error.error(f"end instance {node.provider_id}") from error
-        except Unreachable as error:
+        except Ec2Unreachable as error:
             raise error.error(f"end instance {node.provider_id}") from error
 
     async def logs(self, node: RealNode, lines_max: int) -> str:
         try:
             said = await _console(self._door(), node.provider_id)
-        except (Refusal, Unreachable) as error:
+        except (Ec2Refusal, Ec2Unreachable) as error:
             raise error.error(f"show the console of instance {node.provider_id}") from error
         return "".join(said.splitlines(keepends=True)[-max(1, lines_max) :])
 
@@ -129,7 +136,7 @@ class AwsProvisioner:
             )
         return script
 
-    def _door(self) -> Door:
+    def _door(self) -> Ec2Client:
         """Raises ProvisionerError."""
         if self._open is None:
             try:
@@ -139,13 +146,13 @@ class AwsProvisioner:
             self._open = open_door(connection, self._secrets)
         return self._open
 
-    async def _start_all(self, door: Door, prepared: Sequence[tuple[Order, MachineSettings, str]], now: datetime) -> None:
+    async def _start_all(self, door: Ec2Client, prepared: Sequence[tuple[Order, MachineSettings, str]], now: datetime) -> None:
         """Raises ProvisionerError."""
         try:
             there = {machines.node_id_of(item) for item in await self._list(door, [order.node_id for order, _, _ in prepared])}
             missing = [item for item in prepared if item[0].node_id not in there]
             images = {settings.image: await self._image(door, settings) for _, settings, _ in missing}
-        except (Refusal, Unreachable) as error:
+        except (Ec2Refusal, Ec2Unreachable) as error:
             raise error.error(f"list the instances and images of pool {self._pool}") from error
         requests = [
             (
@@ -171,16 +178,16 @@ class AwsProvisioner:
             raise min(failures, key=lambda error: ("refused", "quota", "capacity", "unreachable").index(error.kind))
 
     async def _start_one(
-        self, door: Door, node_id: str, request: Document, places: Sequence[dict[str, Any]], preferred: int, now: datetime
+        self, door: Ec2Client, node_id: str, request: Document, places: Sequence[dict[str, Any]], preferred: int, now: datetime
     ) -> int:
         """The place that has it, as a position in `places`. Raises ProvisionerError."""
         order: list[int] = [*range(preferred, len(places)), *range(min(preferred, len(places)))]
-        failures: list[Refusal] = []
+        failures: list[Ec2Refusal] = []
         for at in order:
             token = machines.client_token(self._cluster, node_id, places[at], now)
             try:
                 await door.ask("run_instances", **{**request, **places[at], "ClientToken": token})
-            except Refusal as error:
+            except Ec2Refusal as error:
                 if error.code == BEGUN:
                     logger.info("node %s was begun before, and EC2 does not show it yet", node_id)
                     return at
@@ -188,21 +195,21 @@ class AwsProvisioner:
                     raise error.error(f"start node {node_id}") from error
                 failures.append(error)
                 continue
-            except Unreachable as error:
+            except Ec2Unreachable as error:
                 raise error.error(f"start node {node_id}") from error
             return at
         told = next((error for error in failures if error.kind == "capacity"), failures[-1])
         raise told.error(f"start node {node_id}")
 
-    async def _image(self, door: Door, settings: MachineSettings) -> tuple[str, str]:
-        """AMI, and the name of its root device, where that is needed. Raises Refusal and Unreachable."""
+    async def _image(self, door: Ec2Client, settings: MachineSettings) -> tuple[str, str]:
+        """AMI, and the name of its root device, where that is needed. Raises Ec2Refusal and Ec2Unreachable."""
         image = await checks.image_id(door, settings.image)
         if not settings.volume_gib:
             return image, ""
         found = (await door.ask("describe_images", ImageIds=[image])).get("Images") or [{}]
         return image, str(found[0].get("RootDeviceName") or "/dev/sda1")
 
-    async def _take_back(self, door: Door, node_ids: Sequence[str]) -> None:
+    async def _take_back(self, door: Ec2Client, node_ids: Sequence[str]) -> None:
         """Ends what was begun of a group. What EC2 does not show yet, or cannot end now, is found by `nodes`."""
         if not node_ids:
             return
@@ -210,11 +217,11 @@ class AwsProvisioner:
             found = [item["InstanceId"] for item in await self._list(door, node_ids) if not machines.is_ended(item)]
             if found:
                 await door.ask("terminate_instances", InstanceIds=found)
-        except (Refusal, Unreachable) as error:
+        except (Ec2Refusal, Ec2Unreachable) as error:
             logger.warning("instances of a group that did not start whole could not be ended: %s", error.error("end them"))
 
-    async def _list(self, door: Door, node_ids: Sequence[str] = ()) -> list[Document]:
-        """Instances of this pool; `node_ids`: only of these nodes. Raises Refusal and Unreachable."""
+    async def _list(self, door: Ec2Client, node_ids: Sequence[str] = ()) -> list[Document]:
+        """Instances of this pool; `node_ids`: only of these nodes. Raises Ec2Refusal and Ec2Unreachable."""
         found: list[Document] = []
         for at in range(0, max(1, len(node_ids)), NODES_ASKED_MAX):
             filters = machines.filters_of(self._cluster, self._pool, node_ids[at : at + NODES_ASKED_MAX])
@@ -222,19 +229,19 @@ class AwsProvisioner:
                 found += reservation.get("Instances") or []
         return [item for item in found if machines.belongs(item, self._cluster, self._pool)]
 
-    async def _last_words(self, door: Door, instance: Document) -> str:
+    async def _last_words(self, door: Ec2Client, instance: Document) -> str:
         try:
             return machines.last_words_of(await _console(door, str(instance["InstanceId"])))
-        except (Refusal, Unreachable):  # they are worth less than the look
+        except (Ec2Refusal, Ec2Unreachable):  # they are worth less than the look
             return ""
 
 
-async def _console(door: Door, instance_id: str) -> str:
-    """Raises Refusal and Unreachable."""
+async def _console(door: Ec2Client, instance_id: str) -> str:
+    """Raises Ec2Refusal and Ec2Unreachable."""
     try:
         # As it is now, which older types cannot give.
         found = await door.ask("get_console_output", InstanceId=instance_id, Latest=True)
-    except Refusal as error:
+    except Ec2Refusal as error:
         if error.code in GONE:
             return ""
         if error.code not in ("UnsupportedOperation", "Unsupported", "InvalidParameterCombination"):

@@ -13,7 +13,7 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import Finding, Order
 from tenuto.services.launcher.adapters.provisioners.aws import machines
-from tenuto.services.launcher.adapters.provisioners.aws.door import Document, Door, Refusal, Unreachable, known_regions
+from tenuto.services.launcher.adapters.provisioners.aws.door import Document, Ec2Client, Ec2Refusal, Ec2Unreachable, known_regions
 from tenuto.services.launcher.adapters.provisioners.aws.quotas import codes_of
 from tenuto.services.launcher.adapters.provisioners.aws.settings import MachineSettings
 
@@ -23,9 +23,9 @@ NOT_VALID = ("AuthFailure", "InvalidClientTokenId", "SignatureDoesNotMatch", "Re
 PRODUCT = "Linux/UNIX"
 
 
-def remedy(error: Refusal | Unreachable, region: str = "") -> str:
+def remedy(error: Ec2Refusal | Ec2Unreachable, region: str = "") -> str:
     """A sentence with a space before it; empty where only the error says what to do. `region`: of Amazon's own service."""
-    if isinstance(error, Unreachable):
+    if isinstance(error, Ec2Unreachable):
         unknown = region and region not in known_regions()
         return f" The installed boto3 knows no region {region}: set another one, unless it is newer." if unknown else ""
     if error.code in MAY_NOT:
@@ -33,8 +33,8 @@ def remedy(error: Refusal | Unreachable, region: str = "") -> str:
     return " Put valid keys into the file of credentials_file." if error.code in NOT_VALID else ""
 
 
-async def image_id(door: Door, image: str) -> str:
-    """AMI of the setting. Raises Refusal and Unreachable."""
+async def image_id(door: Ec2Client, image: str) -> str:
+    """AMI of the setting. Raises Ec2Refusal and Ec2Unreachable."""
     name = image.removeprefix("ssm:")
     if name == image:
         return image
@@ -42,33 +42,33 @@ async def image_id(door: Door, image: str) -> str:
     return str((found.get("Parameter") or {}).get("Value") or "")
 
 
-async def findings(door: Door, cluster: str, pool: str, kinds: Kinds) -> list[Finding]:
+async def findings(door: Ec2Client, cluster: str, pool: str, kinds: Kinds) -> list[Finding]:
     found = [await _who(door)]
     for node_type, settings in kinds:
         try:
             found += await _machine(door, node_type, settings)
             found += await _network(door, settings)
             found.append(await _dry_run(door, cluster, pool, node_type, settings))
-        except Unreachable as error:
+        except Ec2Unreachable as error:
             return [*found, Finding("the remaining checks", f"They could not be made: {error}.")]
     found.append(Finding("rights to end instances and to read their console: they show when the first node ends"))
     return list(dict.fromkeys(found))
 
 
-async def _who(door: Door) -> Finding:
+async def _who(door: Ec2Client) -> Finding:
     try:
         said = await door.ask("get_caller_identity", service="sts")
-    except (Refusal, Unreachable) as error:
+    except (Ec2Refusal, Ec2Unreachable) as error:
         return Finding(f"account: not seen ({type(error).__name__.lower()})")
     return Finding(f"account {said.get('Account', '?')}, as {str(said.get('Arn', '?'))[:150]}")
 
 
-async def _machine(door: Door, node_type: NodeType, settings: MachineSettings) -> list[Finding]:
-    """Its type and its image. Raises Unreachable."""
+async def _machine(door: Ec2Client, node_type: NodeType, settings: MachineSettings) -> list[Finding]:
+    """Its type and its image. Raises Ec2Unreachable."""
     what = f"type {settings.instance_type}"
     try:
         types = await door.ask("describe_instance_types", InstanceTypes=[settings.instance_type])
-    except Refusal as error:
+    except Ec2Refusal as error:
         if error.code in MAY_NOT:
             return [Finding(f"{what}: not seen, as the launcher may not describe types")]
         return [Finding(what, f"{error.error('know it')} Set another instance_type.")]
@@ -101,12 +101,12 @@ def _slots(what: str, node_type: NodeType, shown: Document) -> Finding:
     return Finding(what, problem)
 
 
-async def _image(door: Door, settings: MachineSettings, architectures: Sequence[str]) -> Finding:
+async def _image(door: Ec2Client, settings: MachineSettings, architectures: Sequence[str]) -> Finding:
     what = f"image {settings.image}"
     try:
         image = await image_id(door, settings.image)
         shown = (await door.ask("describe_images", ImageIds=[image])).get("Images") or []
-    except Refusal as error:
+    except Ec2Refusal as error:
         if error.code in MAY_NOT:
             return Finding(f"{what}: not seen, as the launcher may not describe it")
         return Finding(what, str(error.error(f"show {what}")))
@@ -130,7 +130,7 @@ async def _image(door: Door, settings: MachineSettings, architectures: Sequence[
     return Finding(what)
 
 
-async def _zones(door: Door, settings: MachineSettings) -> Finding:
+async def _zones(door: Ec2Client, settings: MachineSettings) -> Finding:
     what = f"zones with {settings.instance_type}"
     filters = [{"Name": "instance-type", "Values": [settings.instance_type]}]
     try:
@@ -138,7 +138,7 @@ async def _zones(door: Door, settings: MachineSettings) -> Finding:
             "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone", Filters=filters
         )
         wanted = set(settings.zones) or await _zones_of(door, settings.subnets)
-    except Refusal as error:
+    except Ec2Refusal as error:
         return _unseen(what, error)
     offered = {str(item.get("Location")) for item in offers}
     lacking = sorted(wanted - offered)
@@ -146,20 +146,20 @@ async def _zones(door: Door, settings: MachineSettings) -> Finding:
     return Finding(f"{what}: {', '.join(sorted(wanted & offered or offered))}", problem)
 
 
-async def _zones_of(door: Door, subnets: Sequence[str]) -> set[str]:
+async def _zones_of(door: Ec2Client, subnets: Sequence[str]) -> set[str]:
     if not subnets:
         return set()
     found = (await door.ask("describe_subnets", SubnetIds=list(subnets))).get("Subnets") or []
     return {str(item.get("AvailabilityZone")) for item in found}
 
 
-async def _network(door: Door, settings: MachineSettings) -> list[Finding]:
+async def _network(door: Ec2Client, settings: MachineSettings) -> list[Finding]:
     found, networks = [], set[str]()
     if settings.subnets:
         what = f"subnets {', '.join(settings.subnets)}"
         try:
             subnets = (await door.ask("describe_subnets", SubnetIds=list(settings.subnets))).get("Subnets") or []
-        except Refusal as error:
+        except Ec2Refusal as error:
             found.append(_unseen(what, error))
         else:
             full = [str(item["SubnetId"]) for item in subnets if item.get("AvailableIpAddressCount") == 0]
@@ -171,7 +171,7 @@ async def _network(door: Door, settings: MachineSettings) -> list[Finding]:
             groups = (await door.ask("describe_security_groups", GroupIds=list(settings.security_groups))).get(
                 "SecurityGroups"
             ) or []
-        except Refusal as error:
+        except Ec2Refusal as error:
             found.append(_unseen(what, error))
         else:
             networks |= {str(item.get("VpcId")) for item in groups}
@@ -185,23 +185,23 @@ async def _network(door: Door, settings: MachineSettings) -> list[Finding]:
 async def _exists(what: str, asked: Awaitable[Document]) -> Finding:
     try:
         await asked
-    except Refusal as error:
+    except Ec2Refusal as error:
         return _unseen(what, error)
     return Finding(what)
 
 
-async def _quota(door: Door, settings: MachineSettings, processors: int) -> Finding:
+async def _quota(door: Ec2Client, settings: MachineSettings, processors: int) -> Finding:
     what = f"quota of {'spot ' if settings.spot else ''}processors for {settings.instance_type}"
     for code in codes_of(settings.instance_type, settings.spot):
         try:
             shown = await door.ask("get_service_quota", service="service-quotas", ServiceCode="ec2", QuotaCode=code)
-        except Refusal as error:
+        except Ec2Refusal as error:
             if error.code == "NoSuchResourceException":
                 continue
             if error.code in MAY_NOT:
                 return Finding(f"{what}: not seen, as the launcher may not ask for it")
             return Finding(f"{what}: not seen ({visible(error.code)[:100]})")
-        except Unreachable as error:
+        except Ec2Unreachable as error:
             return Finding(f"{what}: not seen, as {error}")
         most = float((shown.get("Quota") or {}).get("Value") or 0)
         problem = (
@@ -211,14 +211,14 @@ async def _quota(door: Door, settings: MachineSettings, processors: int) -> Find
     return Finding(f"{what}: not known which it is")
 
 
-async def _price(door: Door, node_type: NodeType, settings: MachineSettings) -> Finding:
+async def _price(door: Ec2Client, node_type: NodeType, settings: MachineSettings) -> Finding:
     what = f"spot price of {settings.instance_type}"
     try:
         shown = await door.ask(
             "describe_spot_price_history", InstanceTypes=[settings.instance_type], ProductDescriptions=[PRODUCT],
             StartTime=datetime.now(UTC),
         )  # fmt: skip
-    except Refusal as error:
+    except Ec2Refusal as error:
         return _unseen(what, error)
     prices = {str(item["AvailabilityZone"]): float(item["SpotPrice"]) for item in shown.get("SpotPriceHistory") or []}
     if not prices:
@@ -231,21 +231,21 @@ async def _price(door: Door, node_type: NodeType, settings: MachineSettings) -> 
     return Finding(f"{what}: {text}; cost_per_hour says {node_type.cost_per_hour:g}"[:300], problem)
 
 
-async def _dry_run(door: Door, cluster: str, pool: str, node_type: NodeType, settings: MachineSettings) -> Finding:
+async def _dry_run(door: Ec2Client, cluster: str, pool: str, node_type: NodeType, settings: MachineSettings) -> Finding:
     what = f"dry run of an instance of type {node_type.name}"
     order, now = Order(f"{pool}-check", node_type, {}), datetime.now(UTC)
     try:
         image = await image_id(door, settings.image)
         request = machines.request(cluster, pool, order, settings, image, "/dev/sda1", "#!/bin/sh\n", now)
         await door.ask("run_instances", DryRun=True, **{**request, **settings.places()[0]})
-    except Refusal as error:
+    except Ec2Refusal as error:
         if error.code == "DryRunOperation":
             return Finding(what)
         return Finding(what, f"{error.error('take such an instance')}{remedy(error)}")
     return Finding(what)
 
 
-def _unseen(what: str, error: Refusal) -> Finding:
+def _unseen(what: str, error: Ec2Refusal) -> Finding:
     if error.code in MAY_NOT:
         return Finding(f"{what}: not seen, as the launcher may not describe it")
     return Finding(what, str(error.error(f"show {what}")))

@@ -20,7 +20,7 @@ from botocore.parsers import ResponseParserError
 
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
-from tenuto.services.launcher.adapters.provisioners.aws.settings import Connection
+from tenuto.services.launcher.adapters.provisioners.aws.settings import Ec2Connection
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -53,7 +53,7 @@ for _name in ("botocore", "boto3", "urllib3"):
     logging.getLogger(_name).setLevel(max(logging.INFO, logging.getLogger(_name).level))
 
 
-class Refusal(Exception):
+class Ec2Refusal(Exception):
     """An error response of EC2."""
 
     def __init__(self, code: str, message: str, status: int) -> None:
@@ -77,17 +77,17 @@ class Refusal(Exception):
         return ProvisionerError(f"EC2 does not {doing}: {visible(said)[:WORDS_MAX]} ({visible(self.code)[:100]}).", self.kind)
 
 
-class Unreachable(Exception):
+class Ec2Unreachable(Exception):
     """EC2 did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"EC2 cannot be asked to {doing}: {self}.", "unreachable")
 
 
-class Door:
-    """Opened by `open_door`. Raises Refusal and Unreachable."""
+class Ec2Client:
+    """Opened by `open_door`. Raises Ec2Refusal and Ec2Unreachable."""
 
-    def __init__(self, session: boto3.session.Session, connection: Connection) -> None:
+    def __init__(self, session: boto3.session.Session, connection: Ec2Connection) -> None:
         self._session, self._connection = session, connection
         self._threads = ThreadPoolExecutor(TOGETHER_MAX, thread_name_prefix="ec2")
         self._clients: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class Door:
             if not page.get("NextToken"):
                 return found
             after = {"NextToken": page["NextToken"]}
-        raise Unreachable(f"its answer has more than {PAGES_MAX} pages")
+        raise Ec2Unreachable(f"its answer has more than {PAGES_MAX} pages")
 
     @property
     def region(self) -> str:
@@ -128,17 +128,17 @@ class Door:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, run)
         except TimeoutError:
-            raise Unreachable(f"there is no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
+            raise Ec2Unreachable(f"there is no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
         except ClientError as error:
             said, status = error.response.get("Error") or {}, (error.response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
-            raise Refusal(str(said.get("Code") or "?"), str(said.get("Message") or ""), int(status or 500)) from None
+            raise Ec2Refusal(str(said.get("Code") or "?"), str(said.get("Message") or ""), int(status or 500)) from None
         except ParamValidationError:  # its text has the parameters
-            raise Refusal("ParamValidation", f"{method} has a parameter that boto3 takes for wrong", 400) from None
+            raise Ec2Refusal("ParamValidation", f"{method} has a parameter that boto3 takes for wrong", 400) from None
         except (NoCredentialsError, PartialCredentialsError):
-            raise Refusal("NoCredentials", "the launcher has no credentials for AWS", 401) from None
+            raise Ec2Refusal("NoCredentials", "the launcher has no credentials for AWS", 401) from None
         except (BotoCoreError, ResponseParserError, OSError, ValueError) as error:
             # What a failed connection says is an address; what parsing an answer says may quote it.
-            raise Unreachable(f"{self._address()} gave no answer that can be used ({type(error).__name__})") from None
+            raise Ec2Unreachable(f"{self._address()} gave no answer that can be used ({type(error).__name__})") from None
 
     def _client(self, service: str) -> Any:
         config = Config(
@@ -159,11 +159,11 @@ def known_regions() -> frozenset[str]:
     return frozenset(name for kind in core.get_available_partitions() for name in core.get_available_regions("ec2", kind))
 
 
-def open_door(connection: Connection, secrets_directory: Path | None) -> Door:
+def open_door(connection: Ec2Connection, secrets_directory: Path | None) -> Ec2Client:
     """Raises ProvisionerError; nothing is asked yet."""
     if not connection.credentials_file:
         try:
-            return Door(boto3.session.Session(region_name=connection.region), connection)
+            return Ec2Client(boto3.session.Session(region_name=connection.region), connection)
         except (BotoCoreError, OSError, ValueError) as error:
             why = type(error).__name__
             raise ProvisionerError(f"The launcher's own settings of AWS cannot be used ({why}): mend them.", "refused") from None
@@ -190,4 +190,4 @@ def open_door(connection: Connection, secrets_directory: Path | None) -> Door:
             " write it as ~/.aws/credentials.",
             "refused",
         )
-    return Door(session, connection)
+    return Ec2Client(session, connection)

@@ -29,7 +29,7 @@ _DEFAULTS = {"instance_type": "instance_type=g5.xlarge", "image": "image=ami-012
 
 
 @dataclass(frozen=True)
-class Connection:
+class Ec2Connection:
     """Way to EC2. Alike for all types of nodes of a pool."""
 
     region: str
@@ -72,10 +72,10 @@ class MachineSettings:
         return tuple({"Placement": {**group, **({"AvailabilityZone": zone} if zone else {})}} for zone in self.zones or ("",))
 
 
-def connection_of(provisioning: Provisioning) -> Connection:
+def connection_of(provisioning: Provisioning) -> Ec2Connection:
     """Raises BadSetting."""
     given = {key: value for key, value in provisioning.settings.items() if key in _CONNECTION}
-    found = Connection(**read(KIND, _CONNECTION, given, {"region": _DEFAULTS["region"]}))
+    found = Ec2Connection(**read(KIND, _CONNECTION, given, {"region": _DEFAULTS["region"]}))
     if found.profile and not found.credentials_file:
         raise BadSetting("Setting profile names a profile of the file that setting credentials_file names: set both.")
     return found
@@ -144,5 +144,5 @@ _MACHINE: dict[str, Reader] = {
     "volume_gib": number(1, 65_536),
     "tags": _tags,
 }
-assert _CONNECTION.keys() == {item.name for item in fields(Connection)}
+assert _CONNECTION.keys() == {item.name for item in fields(Ec2Connection)}
 assert _MACHINE.keys() == {item.name for item in fields(MachineSettings)} - {"boot"}

@@ -19,18 +19,22 @@ from tenuto.kernel.reactions import wait_seconds
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
 from tenuto.services.launcher.adapters.provisioners.gcp import checks, machines
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import Machine, Words
-from tenuto.services.launcher.adapters.provisioners.gcp.refusals import NoCredentials, Refusal, Unreachable
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import ComputeInstance, Words
+from tenuto.services.launcher.adapters.provisioners.gcp.refusals import (
+    ComputeEngineRefusal,
+    ComputeEngineUnreachable,
+    NoCredentials,
+)
 from tenuto.services.launcher.adapters.provisioners.gcp.settings import InstanceSettings, connection_of, instance_of
 from tenuto.services.launcher.adapters.provisioners.groups import take_back, worst
 from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSetting
 
 if TYPE_CHECKING:
-    from tenuto.services.launcher.adapters.provisioners.gcp.door import Door
+    from tenuto.services.launcher.adapters.provisioners.gcp.door import ComputeEngineClient
 
 logger = logging.getLogger(__name__)
 
-FAILURES = (Refusal, Unreachable, NoCredentials)
+FAILURES = (ComputeEngineRefusal, ComputeEngineUnreachable, NoCredentials)
 START_SECONDS_MAX = 240.0
 """Longest time for a group, in all its zones. An operation that is not over then is left to `nodes`: its instance is listed from
 the start, and gone if it fails."""
@@ -53,7 +57,7 @@ class GcpProvisioner:
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a service account's file is read from."""
         self._cluster, self._pool, self._provisioning, self._secrets = cluster, pool, provisioning, secrets_directory
-        self._open: Door | None = None
+        self._open: ComputeEngineClient | None = None
         self._opening = asyncio.Lock()
         self._words: dict[str, Words] = {}
         """Last words of instances that have ended, by provider id."""
@@ -115,11 +119,11 @@ class GcpProvisioner:
         project, zone, name = machines.place_of(node.provider_id)
         try:
             found = "" if node.phase == "ended" else await door.serial_output(project, zone, name)
-        except Refusal as error:
+        except ComputeEngineRefusal as error:
             if error.status not in (400, 404):  # 400: it is off
                 raise error.error(f"show the serial port of instance {name}") from error
             found = ""
-        except (Unreachable, NoCredentials) as error:
+        except (ComputeEngineUnreachable, NoCredentials) as error:
             raise error.error(f"show the serial port of instance {name}") from error
         if not found:
             try:
@@ -140,7 +144,7 @@ class GcpProvisioner:
         except BadSetting as error:
             raise ProvisionerError(str(error), "refused") from error
 
-    async def _door(self) -> Door:
+    async def _door(self) -> ComputeEngineClient:
         """Raises ProvisionerError."""
         async with self._opening:
             if self._open is None:
@@ -156,7 +160,7 @@ class GcpProvisioner:
     # Starting.
 
     async def _start_in(
-        self, door: Door, zone: str, missing: Mapping[str, tuple[Order, InstanceSettings]], ends_at: float
+        self, door: ComputeEngineClient, zone: str, missing: Mapping[str, tuple[Order, InstanceSettings]], ends_at: float
     ) -> ProvisionerError | None:
         """Starts all in this zone. What failed, if any did; then none is left there, as far as that can be had now."""
         begun, running = set[str](), dict[str, str]()
@@ -182,7 +186,9 @@ class GcpProvisioner:
         await take_back("instance", sorted(begun), lambda name: _delete(door, door.project, zone, name), FAILURES)
         return said
 
-    async def _insert(self, door: Door, zone: str, order: Order, settings: InstanceSettings, begun: set[str], name: str) -> str:
+    async def _insert(
+        self, door: ComputeEngineClient, zone: str, order: Order, settings: InstanceSettings, begun: set[str], name: str
+    ) -> str:
         """Name of the operation; empty if the node is there already. Adds to `begun` the name of an instance that this call may
         have made. Raises ProvisionerError."""
         body = machines.body(
@@ -193,7 +199,7 @@ class GcpProvisioner:
         begun.add(name)
         try:
             operation = await door.insert(zone, body, machines.request_id(door.project, self._cluster, zone, order))
-        except Refusal as error:
+        except ComputeEngineRefusal as error:
             begun.discard(name)
             if error.status == 409 and await self._is_there(door, zone, name, order):
                 return ""
@@ -201,23 +207,23 @@ class GcpProvisioner:
         except NoCredentials as error:
             begun.discard(name)
             raise error.error(doing) from None
-        except Unreachable as error:
+        except ComputeEngineUnreachable as error:
             raise error.error(doing) from None
         return operation
 
-    async def _is_there(self, door: Door, zone: str, name: str, order: Order) -> bool:
+    async def _is_there(self, door: ComputeEngineClient, zone: str, name: str, order: Order) -> bool:
         """True if that instance is the node's own. Raises ProvisionerError."""
         try:
             machine = await door.machine(zone, name)
-        except Refusal as error:
+        except ComputeEngineRefusal as error:
             if error.status in (403, 404):
                 return False
             raise error.error(f"show instance {name}") from None
-        except (Unreachable, NoCredentials) as error:
+        except (ComputeEngineUnreachable, NoCredentials) as error:
             raise error.error(f"show instance {name}") from None
         return bool(self._zone_of({name: machine}, name, order))
 
-    def _zone_of(self, there: Mapping[str, Machine], name: str, order: Order) -> str:
+    def _zone_of(self, there: Mapping[str, ComputeInstance], name: str, order: Order) -> str:
         """Zone of the node's instance; empty if there is none. Raises ProvisionerError if another has its name."""
         machine = there.get(name)
         if machine is None:
@@ -231,7 +237,7 @@ class GcpProvisioner:
         return machine.zone
 
     async def _failed(
-        self, door: Door, zone: str, running: dict[str, str], nodes: int, ends_at: float
+        self, door: ComputeEngineClient, zone: str, running: dict[str, str], nodes: int, ends_at: float
     ) -> Sequence[ProvisionerError]:
         """Failures of operations, as soon as there is one. An answer that does not come says nothing of the operation."""
         looks_made = 0
@@ -242,9 +248,9 @@ class GcpProvisioner:
             looks = [door.is_over(zone, operation) for operation in running.values()]
             failures = []
             for name, over in zip(list(running), await asyncio.gather(*looks, return_exceptions=True), strict=True):
-                if isinstance(over, Refusal):
+                if isinstance(over, ComputeEngineRefusal):
                     failures.append(over.error(f"start instance {name} in {zone}"))
-                elif isinstance(over, (Unreachable, NoCredentials)):
+                elif isinstance(over, (ComputeEngineUnreachable, NoCredentials)):
                     logger.debug("the operation of instance %s cannot be seen: %s", name, over)
                 elif isinstance(over, BaseException):
                     raise over
@@ -256,12 +262,12 @@ class GcpProvisioner:
 
     # Looking.
 
-    async def _there(self, door: Door) -> dict[str, Machine]:
+    async def _there(self, door: ComputeEngineClient) -> dict[str, ComputeInstance]:
         """Machines by name. Of two of one name, one that runs goes before one that ended elsewhere. Raises ProvisionerError."""
         found = [machine for machine, _ in await self._list(door)]
         return {machine.name: machine for machine in sorted(found, key=lambda machine: not machine.ended)}
 
-    async def _list(self, door: Door) -> list[tuple[Machine, machines.Whose]]:
+    async def _list(self, door: ComputeEngineClient) -> list[tuple[ComputeInstance, machines.Whose]]:
         """Raises ProvisionerError."""
         try:
             found = await door.machines(machines.filter_of(self._cluster, self._pool))
@@ -273,24 +279,24 @@ class GcpProvisioner:
             (machine, whose) for machine, whose in pairs if whose and (whose.cluster, whose.pool) == (self._cluster, self._pool)
         ]
 
-    async def _last_words(self, door: Door, ended: Sequence[Machine]) -> dict[str, Words]:
+    async def _last_words(self, door: ComputeEngineClient, ended: Sequence[ComputeInstance]) -> dict[str, Words]:
         """Last words of ended machines, by provider id. They no longer change, so each machine is asked only once."""
         by_id = {machines.provider_id_of(door.project, machine): machine for machine in ended}
         self._words = {key: value for key, value in self._words.items() if key in by_id}
 
-        async def ask(key: str, machine: Machine) -> None:
+        async def ask(key: str, machine: ComputeInstance) -> None:
             try:
                 self._words[key] = await door.words(door.project, machine.zone, machine.name)
             except FAILURES as error:
                 logger.debug("the last words of instance %s cannot be read: %s", machine.name, error)
-                if isinstance(error, Refusal) and error.kind() == "refused":
+                if isinstance(error, ComputeEngineRefusal) and error.kind() == "refused":
                     self._words[key] = Words()
 
         unknown = [(key, machine) for key, machine in by_id.items() if key not in self._words]
         await asyncio.gather(*(ask(key, machine) for key, machine in unknown[:WORDS_ASKED_MAX]))
         return self._words
 
-    async def _tidy(self, door: Door, found: Sequence[Machine]) -> None:
+    async def _tidy(self, door: ComputeEngineClient, found: Sequence[ComputeInstance]) -> None:
         """Deletes instances that ended some time ago. What fails is done after a later answer."""
         before = time.time() - ENDED_SECONDS_MAX
         old = [machine for machine in found if machine.ended and machine.stopped_at is not None and machine.stopped_at < before]
@@ -302,10 +308,10 @@ class GcpProvisioner:
                 return
 
 
-async def _delete(door: Door, project: str, zone: str, name: str) -> None:
-    """Raises Refusal, Unreachable and NoCredentials."""
+async def _delete(door: ComputeEngineClient, project: str, zone: str, name: str) -> None:
+    """Raises ComputeEngineRefusal, ComputeEngineUnreachable and NoCredentials."""
     try:
         await door.delete(project, zone, name)
-    except Refusal as error:
+    except ComputeEngineRefusal as error:
         if error.status != 404 and not error.not_ready:  # not ready: it is being deleted
             raise

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import Finding
 from tenuto.services.launcher.adapters.provisioners.gcp.machines import quota_lack
-from tenuto.services.launcher.adapters.provisioners.gcp.refusals import NoCredentials, Refusal, Unreachable
+from tenuto.services.launcher.adapters.provisioners.gcp.refusals import (
+    ComputeEngineRefusal,
+    ComputeEngineUnreachable,
+    NoCredentials,
+)
 from tenuto.services.launcher.adapters.provisioners.gcp.settings import GPU_FAMILIES, InstanceSettings, region_of
 
 if TYPE_CHECKING:
-    from tenuto.services.launcher.adapters.provisioners.gcp.door import Door
+    from tenuto.services.launcher.adapters.provisioners.gcp.door import ComputeEngineClient
 
 RIGHTS = (
     "compute.instances.create",
@@ -34,7 +38,7 @@ OLD_FAMILIES = ("e2", "n1", "f1", "g1")
 Kinds = Sequence[tuple[NodeType, InstanceSettings]]
 
 
-async def findings(door: Door, kinds: Kinds) -> list[Finding]:
+async def findings(door: ComputeEngineClient, kinds: Kinds) -> list[Finding]:
     found: list[Finding] = []
     try:
         found.append(await _there(f"project {door.project} at {door.address}", door.named("Projects")))
@@ -47,12 +51,12 @@ async def findings(door: Door, kinds: Kinds) -> list[Finding]:
             found += await _of_kind(door, node_type, settings)
     except NoCredentials as error:
         found.append(Finding("credentials", str(error)))
-    except Unreachable as error:
+    except ComputeEngineUnreachable as error:
         found.append(Finding("the remaining checks", f"They could not be made: {error}."))
     return found
 
 
-async def _of_kind(door: Door, node_type: NodeType, settings: InstanceSettings) -> list[Finding]:
+async def _of_kind(door: ComputeEngineClient, node_type: NodeType, settings: InstanceSettings) -> list[Finding]:
     found = [await _image(door, settings)]
     if settings.network or not settings.subnetwork:
         project, name = _project_and_name(settings.network or "default", door.project)
@@ -99,7 +103,7 @@ async def _there(what: str, asked: Awaitable[Any], lack: Callable[[Any], str] = 
     """`lack`: what is wrong with it, though it is there."""
     try:
         return Finding(what, lack(await asked))
-    except Refusal as error:
+    except ComputeEngineRefusal as error:
         if error.status == 404:
             return Finding(what, f"There is no {what}: create it, or name another in the settings.")
         return Finding(what, str(error.error(f"show {what}")))
@@ -117,7 +121,7 @@ def _zone_lack(zone: Any) -> str:
     return "" if zone.status == "UP" else f"The zone is {zone.status}: name another in the setting zones."
 
 
-async def _image(door: Door, settings: InstanceSettings) -> Finding:
+async def _image(door: ComputeEngineClient, settings: InstanceSettings) -> Finding:
     project = settings.image_project or door.project
 
     def lack(image: Any) -> str:
@@ -135,7 +139,7 @@ async def _image(door: Door, settings: InstanceSettings) -> Finding:
     return await _there(f"image family {settings.image_family} of {project}", asked, lack)
 
 
-async def _rights(door: Door, kinds: Kinds) -> Finding:
+async def _rights(door: ComputeEngineClient, kinds: Kinds) -> Finding:
     wanted = [*RIGHTS]
     if any(settings.external_ip for _, settings in kinds):
         wanted.append("compute.subnetworks.useExternalIp")
@@ -148,7 +152,7 @@ async def _rights(door: Door, kinds: Kinds) -> Finding:
     what = f"rights in project {door.project}"
     try:
         lacking = sorted(set(wanted) - await door.rights(wanted))
-    except Refusal as error:
+    except ComputeEngineRefusal as error:
         # Its API (Resource Manager) is off in many projects, and starting nodes does not need it.
         return Finding(f"{what}: they cannot be asked for (status {error.status}), so they show when the first node starts")
     problem = (
@@ -196,10 +200,10 @@ def needs(settings: InstanceSettings, guest_cpus: int) -> dict[str, float]:
     return found
 
 
-async def _quota(door: Door, region: str, needed: dict[str, float]) -> Finding:
+async def _quota(door: ComputeEngineClient, region: str, needed: dict[str, float]) -> Finding:
     try:
         found = await door.named("Regions", region=region)
-    except Refusal as error:
+    except ComputeEngineRefusal as error:
         return Finding(f"quota of region {region}", str(error.error(f"show region {region}")))
     quotas = {item.metric: (float(item.usage), float(item.limit)) for item in found.quotas}
     shown = ", ".join(f"{metric} {quotas[metric][0]:g} of {quotas[metric][1]:g}" for metric in sorted(needed) if metric in quotas)

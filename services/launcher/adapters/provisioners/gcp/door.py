@@ -21,9 +21,14 @@ from google.cloud import compute_v1
 from google.oauth2 import service_account
 from requests.adapters import HTTPAdapter
 
-from tenuto.services.launcher.adapters.provisioners.gcp.machines import LEFT, Machine, Words, time_of
-from tenuto.services.launcher.adapters.provisioners.gcp.refusals import NoCredentials, Refusal, Unreachable, shown
-from tenuto.services.launcher.adapters.provisioners.gcp.settings import Connection
+from tenuto.services.launcher.adapters.provisioners.gcp.machines import LEFT, ComputeInstance, Words, time_of
+from tenuto.services.launcher.adapters.provisioners.gcp.refusals import (
+    ComputeEngineRefusal,
+    ComputeEngineUnreachable,
+    NoCredentials,
+    shown,
+)
+from tenuto.services.launcher.adapters.provisioners.gcp.settings import ComputeEngineConnection
 
 ANSWER_SECONDS_MAX = 30.0
 """Longest wait for one answer; lists over all zones take some seconds."""
@@ -42,10 +47,10 @@ LOG_BYTES_MAX = 1 << 18
 T = TypeVar("T")
 
 
-class Door:
-    """Opened by `open_door`. Its methods raise Refusal, Unreachable and NoCredentials."""
+class ComputeEngineClient:
+    """Opened by `open_door`. Its methods raise ComputeEngineRefusal, ComputeEngineUnreachable and NoCredentials."""
 
-    def __init__(self, connection: Connection, secrets_directory: Path | None) -> None:
+    def __init__(self, connection: ComputeEngineConnection, secrets_directory: Path | None) -> None:
         self.project, self._connection, self._secrets = connection.project, connection, secrets_directory
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gcp")
         self._credentials: Any = None
@@ -69,40 +74,40 @@ class Door:
         return str((await self._ask(compute_v1.InstancesClient, "insert_unary", request)).name)
 
     async def is_over(self, zone: str, operation: str) -> bool:
-        """True if the operation is done. Raises Refusal also if the operation failed."""
+        """True if the operation is done. Raises ComputeEngineRefusal also if the operation failed."""
         request = compute_v1.GetZoneOperationRequest(project=self.project, zone=zone, operation=operation)
         try:
             found = await self._ask(compute_v1.ZoneOperationsClient, "get", request)
-        except Refusal as error:
-            raise Unreachable(str(error)) from None  # of the question, not of what was asked for before
+        except ComputeEngineRefusal as error:
+            raise ComputeEngineUnreachable(str(error)) from None  # of the question, not of what was asked for before
         failure = _failure(found)
         if failure is not None:
             raise failure
         return bool(found.status == compute_v1.Operation.Status.DONE)
 
-    async def machine(self, zone: str, name: str) -> Machine:
+    async def machine(self, zone: str, name: str) -> ComputeInstance:
         request = compute_v1.GetInstanceRequest(project=self.project, zone=zone, instance=name)
         return _machine(await self._ask(compute_v1.InstancesClient, "get", request))
 
-    async def machines(self, filter_text: str) -> list[Machine]:
+    async def machines(self, filter_text: str) -> list[ComputeInstance]:
         """Machines in all zones, also in those that the pool named earlier. An answer that leaves out a zone is an error:
         machines missing in it would be taken for lost."""
-        after, found = "", list[Machine]()
+        after, found = "", list[ComputeInstance]()
         for _ in range(PAGES_MAX):
             request = compute_v1.AggregatedListInstancesRequest(
                 project=self.project, filter=filter_text, max_results=PAGE, page_token=after
             )
             page = await self._ask(compute_v1.InstancesClient, "aggregated_list", request, _first_page)
             if page.unreachables:
-                raise Unreachable(f"it does not know now what is in {', '.join(sorted(page.unreachables))[:200]}")
+                raise ComputeEngineUnreachable(f"it does not know now what is in {', '.join(sorted(page.unreachables))[:200]}")
             for where, scope in page.items.items():
                 if scope.warning.code == "UNREACHABLE":
-                    raise Unreachable(f"it does not know now what is in {where}")
+                    raise ComputeEngineUnreachable(f"it does not know now what is in {where}")
                 found += [_machine(item) for item in scope.instances]
             after = page.next_page_token
             if not after:
                 return found
-        raise Unreachable(f"it has more than {PAGES_MAX * PAGE} such instances")
+        raise ComputeEngineUnreachable(f"it has more than {PAGES_MAX * PAGE} such instances")
 
     async def delete(self, project: str, zone: str, name: str) -> None:
         request = compute_v1.DeleteInstanceRequest(project=project, zone=zone, instance=name)
@@ -119,7 +124,7 @@ class Door:
         request = compute_v1.GetGuestAttributesInstanceRequest(project=project, zone=zone, instance=name, query_path=LEFT)
         try:
             found = await self._ask(compute_v1.InstancesClient, "get_guest_attributes", request)
-        except Refusal as error:
+        except ComputeEngineRefusal as error:
             if error.status == 404:
                 return Words()
             raise
@@ -159,7 +164,7 @@ class Door:
                 allow_redirects=False,
             )
             if answer.status_code != 200:
-                raise Refusal(answer.status_code, "", _words(answer))
+                raise ComputeEngineRefusal(answer.status_code, "", _words(answer))
             return set(answer.json().get("permissions") or ())
 
         await self._open()
@@ -215,18 +220,18 @@ class Door:
             async with asyncio.timeout(2 * ANSWER_SECONDS_MAX):
                 return await loop.run_in_executor(self._threads, call)
         except TimeoutError:
-            raise Unreachable(f"{self.address} does not answer within {2 * ANSWER_SECONDS_MAX:.0f} s") from None
+            raise ComputeEngineUnreachable(f"{self.address} does not answer within {2 * ANSWER_SECONDS_MAX:.0f} s") from None
         except GoogleAPICallError as error:
             raise _refusal(error) from None
         except RefreshError as error:
             if error.retryable:
-                raise Unreachable("the address that gives tokens does not answer") from None
-            raise Refusal(401, "", "") from None
+                raise ComputeEngineUnreachable("the address that gives tokens does not answer") from None
+            raise ComputeEngineRefusal(401, "", "") from None
         except (TransportError, requests.RequestException, OSError) as error:
-            raise Unreachable(f"{self.address} cannot be reached ({type(error).__name__})") from None
+            raise ComputeEngineUnreachable(f"{self.address} cannot be reached ({type(error).__name__})") from None
         except (ValueError, RuntimeError) as error:
             # What is no answer of Google's, such as a proxy's page; or the launcher ends.
-            raise Unreachable(f"what {self.address} answers cannot be read ({type(error).__name__})") from None
+            raise ComputeEngineUnreachable(f"what {self.address} answers cannot be read ({type(error).__name__})") from None
 
 
 class _BoundedAdapter(HTTPAdapter):
@@ -258,27 +263,27 @@ def _first_page(pager: Any) -> Any:
     return pager._response
 
 
-def _machine(item: compute_v1.Instance) -> Machine:
+def _machine(item: compute_v1.Instance) -> ComputeInstance:
     zone = item.zone.rpartition("/")[2]
     stopped = time_of(item.last_stop_timestamp) if item.last_stop_timestamp else None
-    return Machine(item.name, zone, item.status, item.status_message, item.description, stopped)
+    return ComputeInstance(item.name, zone, item.status, item.status_message, item.description, stopped)
 
 
-def _failure(operation: compute_v1.Operation) -> Refusal | None:
+def _failure(operation: compute_v1.Operation) -> ComputeEngineRefusal | None:
     """Failure of the operation; None if it did not fail."""
     errors = list(operation.error.errors)
     if not errors and not operation.http_error_status_code:
         return None
     code = errors[0].code if errors else ""
     words = "; ".join(item.message or item.code for item in errors) or operation.http_error_message
-    return Refusal(operation.http_error_status_code, code, words)
+    return ComputeEngineRefusal(operation.http_error_status_code, code, words)
 
 
-def _refusal(error: GoogleAPICallError) -> Refusal:
+def _refusal(error: GoogleAPICallError) -> ComputeEngineRefusal:
     """The client puts the address of the request before Google's words; these stand alone in `errors`."""
     first = next((item for item in error.errors if isinstance(item, dict)), {})
     words = str(first.get("message") or str(error.message).partition(": ")[2] or error.message)
-    return Refusal(int(error.code or 0), str(first.get("reason") or error.reason or ""), words)
+    return ComputeEngineRefusal(int(error.code or 0), str(first.get("reason") or error.reason or ""), words)
 
 
 def _words(answer: requests.Response) -> str:
@@ -288,6 +293,6 @@ def _words(answer: requests.Response) -> str:
         return ""
 
 
-def open_door(connection: Connection, secrets_directory: Path | None) -> Door:
+def open_door(connection: ComputeEngineConnection, secrets_directory: Path | None) -> ComputeEngineClient:
     """Nothing is asked yet."""
-    return Door(connection, secrets_directory)
+    return ComputeEngineClient(connection, secrets_directory)

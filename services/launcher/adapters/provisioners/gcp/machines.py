@@ -37,7 +37,7 @@ read."""
 
 
 @dataclass(frozen=True)
-class Machine:
+class ComputeInstance:
     """An instance, with those of its fields that are used here."""
 
     name: str
@@ -102,7 +102,7 @@ def request_id(project: str, cluster: str, zone: str, order: Order) -> str:
     return str(uuid5(REQUESTS, "\0".join((project, zone, name_of(cluster, order.node_id), token))))
 
 
-def provider_id_of(project: str, machine: Machine) -> str:
+def provider_id_of(project: str, machine: ComputeInstance) -> str:
     return f"{project}/{machine.zone}/{machine.name}"
 
 
@@ -112,7 +112,7 @@ def place_of(provider_id: str) -> tuple[str, str, str]:
     return project, zone, name
 
 
-def whose(machine: Machine) -> Whose | None:
+def whose(machine: ComputeInstance) -> Whose | None:
     """None: the instance is none of a node."""
     try:
         names = json.loads(machine.description)["tenuto"]
@@ -190,18 +190,18 @@ def _interface(project: str, settings: InstanceSettings, zone: str) -> dict[str,
     return found
 
 
-def node_of(project: str, machine: Machine, node_id: str, words: Words | None = None) -> RealNode:
+def node_of(project: str, machine: ComputeInstance, node_id: str, words: Words | None = None) -> RealNode:
     """`words`: those of a machine that has ended."""
     return RealNode(node_id, provider_id_of(project, machine), _phase(machine), _detail(machine, words or Words()))
 
 
-def _phase(machine: Machine) -> Phase:
+def _phase(machine: ComputeInstance) -> Phase:
     if machine.ended:
         return "ended"
     return "pending" if machine.status in PENDING else "running"
 
 
-def _detail(machine: Machine, words: Words) -> str:
+def _detail(machine: ComputeInstance, words: Words) -> str:
     parts = [machine.status] if machine.status != "RUNNING" else []
     if machine.status in ENDING:
         parts = [f"{machine.status}: it is being ended"]

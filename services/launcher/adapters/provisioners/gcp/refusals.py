@@ -21,7 +21,7 @@ LATER = ("RATELIMITEXCEEDED", "RATE_LIMIT_EXCEEDED", "USERRATELIMITEXCEEDED", "R
 NOT_READY = ("RESOURCENOTREADY", "RESOURCE_NOT_READY")
 
 
-class Refusal(Exception):
+class ComputeEngineRefusal(Exception):
     """An answer that is no success, or an operation that failed."""
 
     def __init__(self, status: int, code: str, words: str) -> None:
@@ -57,7 +57,7 @@ class Refusal(Exception):
         return ProvisionerError(f"Google does not {doing}: {said}{code}.", self.kind())
 
 
-class Unreachable(Exception):
+class ComputeEngineUnreachable(Exception):
     """No answer; what was asked for may have been done. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:

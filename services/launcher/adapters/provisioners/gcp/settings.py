@@ -38,7 +38,7 @@ GPU_FAMILIES = ("a2", "a3", "a4", "a4x", "g2", "g4")
 
 
 @dataclass(frozen=True)
-class Connection:
+class ComputeEngineConnection:
     """Alike for all types of nodes of a pool."""
 
     project: str
@@ -98,10 +98,10 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-def connection_of(provisioning: Provisioning) -> Connection:
+def connection_of(provisioning: Provisioning) -> ComputeEngineConnection:
     """Raises BadSetting."""
     given = {key: value for key, value in provisioning.settings.items() if key in _CONNECTION}
-    return Connection(**read(KIND, _CONNECTION, given, {"project": "project=my-project"}))
+    return ComputeEngineConnection(**read(KIND, _CONNECTION, given, {"project": "project=my-project"}))
 
 
 def instance_of(provisioning: Provisioning, node_type: NodeType) -> InstanceSettings:
@@ -203,4 +203,4 @@ _INSTANCE: dict[str, Reader] = {
 NAMES = frozenset({*_INSTANCE, *_CONNECTION, *boot.KNOWN})
 """All settings that there are."""
 assert _INSTANCE.keys() == {item.name for item in fields(InstanceSettings)} - {"boot"}
-assert _CONNECTION.keys() == {item.name for item in fields(Connection)}
+assert _CONNECTION.keys() == {item.name for item in fields(ComputeEngineConnection)}

@@ -19,9 +19,9 @@ from tenuto.services.launcher.adapters.provisioners.groups import take_back, wor
 from tenuto.services.launcher.adapters.provisioners.kubernetes import checks, manifests, pods, watching
 from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
     Document,
-    Door,
-    Refusal,
-    Unreachable,
+    KubernetesClient,
+    KubernetesRefusal,
+    KubernetesUnreachable,
     open_door,
 )
 from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import (
@@ -57,7 +57,7 @@ class KubernetesProvisioner:
     def __init__(self, cluster: str, pool: str, provisioning: Provisioning, secrets_directory: Path | None = None) -> None:
         """`secrets_directory`: where a kubeconfig is read from."""
         self._cluster, self._pool, self._provisioning, self._secrets = cluster, pool, provisioning, secrets_directory
-        self._open: Door | None = None
+        self._open: KubernetesClient | None = None
         self._opening = asyncio.Lock()
 
     @property
@@ -91,14 +91,16 @@ class KubernetesProvisioner:
             ]
         failures = [item for item in done if isinstance(item, BaseException)]
         if failures:
-            await take_back("pod", sorted(begun), lambda name: _delete(door, door.namespace, name), (Refusal, Unreachable))
+            await take_back(
+                "pod", sorted(begun), lambda name: _delete(door, door.namespace, name), (KubernetesRefusal, KubernetesUnreachable)
+            )
             raise worst(failures)
 
     async def nodes(self) -> Sequence[RealNode]:
         door = await self._door()
         try:
             found = await self._list(door)
-        except (Refusal, Unreachable) as error:
+        except (KubernetesRefusal, KubernetesUnreachable) as error:
             raise error.error(f"list the pods of pool {self._pool} in namespace {door.namespace}") from error
         await self._tidy(door, found)
         return [pods.node_of(pod) for pod in found]
@@ -109,7 +111,7 @@ class KubernetesProvisioner:
             async with aclosing(watching.changes(door, manifests.selector_of(self._cluster, self._pool))) as seen:
                 async for _ in seen:
                     yield
-        except (Refusal, Unreachable) as error:
+        except (KubernetesRefusal, KubernetesUnreachable) as error:
             raise error.error(f"watch the pods of pool {self._pool} in namespace {door.namespace}") from error
 
     async def stop(self, node: RealNode) -> None:
@@ -117,7 +119,7 @@ class KubernetesProvisioner:
         namespace, name = pods.place_of(node.provider_id)
         try:
             await _delete(door, namespace, name)
-        except (Refusal, Unreachable) as error:
+        except (KubernetesRefusal, KubernetesUnreachable) as error:
             raise error.error(f"delete pod {name}") from error
 
     async def logs(self, node: RealNode, lines_max: int) -> str:
@@ -125,11 +127,11 @@ class KubernetesProvisioner:
         namespace, name = pods.place_of(node.provider_id)
         try:
             found = await door.pod_log(namespace, name, max(1, lines_max), LOG_BYTES_MAX)
-        except Refusal as error:
+        except KubernetesRefusal as error:
             if error.status in (400, 404):  # 400: its container has not started yet
                 return ""
             raise error.error(f"show the log of pod {name}") from error
-        except Unreachable as error:
+        except KubernetesUnreachable as error:
             raise error.error(f"show the log of pod {name}") from error
         return "" if found.startswith(_NO_LOG) else found.decode(errors="replace")
 
@@ -145,7 +147,7 @@ class KubernetesProvisioner:
         except BadSetting as error:
             raise ProvisionerError(str(error), "refused") from error
 
-    async def _door(self) -> Door:
+    async def _door(self) -> KubernetesClient:
         """Raises ProvisionerError."""
         async with self._opening:
             if self._open is None:
@@ -156,7 +158,7 @@ class KubernetesProvisioner:
                 self._open = await open_door(connection, self._secrets)
             return self._open
 
-    async def _start_one(self, door: Door, order: Order, settings: PodSettings, begun: set[str]) -> None:
+    async def _start_one(self, door: KubernetesClient, order: Order, settings: PodSettings, begun: set[str]) -> None:
         """Adds to `begun` the name of a pod that this call may have created. Raises ProvisionerError."""
         body = manifests.pod(self._cluster, self._pool, order, settings)
         name = body["metadata"]["name"]
@@ -169,37 +171,37 @@ class KubernetesProvisioner:
         # Also for a pod that was found: its creator may have been killed before its Secret was there.
         try:
             await door.create_secret(manifests.secret(self._cluster, self._pool, order, made["metadata"]["uid"]))
-        except Refusal as error:
+        except KubernetesRefusal as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return
             # Its message is left out: it may quote what it refuses.
-            raise Refusal(error.status, error.reason, error.message if error.status == 403 else "").error(
+            raise KubernetesRefusal(error.status, error.reason, error.message if error.status == 403 else "").error(
                 f"take the Secret of pod {name}"
             ) from None
-        except Unreachable as error:
+        except KubernetesUnreachable as error:
             raise error.error(f"take the Secret of pod {name}") from error
 
-    async def _create(self, door: Door, body: Document, order: Order, begun: set[str]) -> Document:
+    async def _create(self, door: KubernetesClient, body: Document, order: Order, begun: set[str]) -> Document:
         """Raises ProvisionerError."""
         name = body["metadata"]["name"]
         begun.add(name)
         try:
             return await door.create_pod(body)
-        except Unreachable as error:
+        except KubernetesUnreachable as error:
             raise error.error(f"start pod {name}") from error
-        except Refusal as error:
+        except KubernetesRefusal as error:
             begun.discard(name)
             found = await self._found(door, name, order) if _may_be_there(error) else None
             if found is None:
                 raise error.error(f"start pod {name}") from error
             return found
 
-    async def _found(self, door: Door, name: str, order: Order) -> Document | None:
+    async def _found(self, door: KubernetesClient, name: str, order: Order) -> Document | None:
         """The pod that has the name already. Raises ProvisionerError."""
         try:
             made = await door.read_pod(name)
-        except (Refusal, Unreachable) as error:
-            if isinstance(error, Refusal) and error.status in (403, 404):
+        except (KubernetesRefusal, KubernetesUnreachable) as error:
+            if isinstance(error, KubernetesRefusal) and error.status in (403, 404):
                 return None
             raise error.error(f"show pod {name}") from error
         if pods.node_id_of(made) != order.node_id:
@@ -209,8 +211,8 @@ class KubernetesProvisioner:
             )
         return made
 
-    async def _list(self, door: Door) -> list[Document]:
-        """Raises Refusal and Unreachable."""
+    async def _list(self, door: KubernetesClient) -> list[Document]:
+        """Raises KubernetesRefusal and KubernetesUnreachable."""
         selector, after, found = manifests.selector_of(self._cluster, self._pool), "", list[Document]()
         for _ in range(PAGES_MAX):
             page = await door.list_pods(selector, PAGE_PODS, after)
@@ -218,9 +220,9 @@ class KubernetesProvisioner:
             after = str((page.get("metadata") or {}).get("continue") or "")
             if not after:
                 return found
-        raise Unreachable(f"{door.address} has more than {PAGES_MAX * PAGE_PODS} pods of pool {self._pool}")
+        raise KubernetesUnreachable(f"{door.address} has more than {PAGES_MAX * PAGE_PODS} pods of pool {self._pool}")
 
-    async def _tidy(self, door: Door, found: Sequence[Document]) -> None:
+    async def _tidy(self, door: KubernetesClient, found: Sequence[Document]) -> None:
         """Deletes pods that ended long ago, as Kubernetes does for those of Jobs. What fails is done after a later answer."""
         before = time.time() - ENDED_SECONDS_MAX
         old = [pod for pod in found if pods.is_ended(pod) and (ended := pods.finished_at(pod)) is not None and ended < before]
@@ -228,21 +230,21 @@ class KubernetesProvisioner:
             namespace, name = pods.place_of(pods.provider_id_of(pod))
             try:
                 await _delete(door, namespace, name)
-            except (Refusal, Unreachable) as error:
+            except (KubernetesRefusal, KubernetesUnreachable) as error:
                 logger.info("pod %s, which has ended, could not be deleted: %s", name, error)
                 return
 
 
-def _may_be_there(error: Refusal) -> bool:
+def _may_be_there(error: KubernetesRefusal) -> bool:
     """Quota is counted before the name is looked at, so a pod that is there already may be refused for it."""
     return (error.status == 409 and error.reason == "AlreadyExists") or error.kind() == "quota"
 
 
-async def _delete(door: Door, namespace: str, name: str) -> None:
-    """Deletes the pod, with the grace period that the pod itself names; a missing one is no error. Raises Refusal and
-    Unreachable."""
+async def _delete(door: KubernetesClient, namespace: str, name: str) -> None:
+    """Deletes the pod, with the grace period that the pod itself names; a missing one is no error. Raises KubernetesRefusal and
+    KubernetesUnreachable."""
     try:
         await door.delete_pod(namespace, name)
-    except Refusal as error:
+    except KubernetesRefusal as error:
         if error.status != 404:
             raise

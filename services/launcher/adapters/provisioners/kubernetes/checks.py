@@ -12,7 +12,12 @@ from functools import partial
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import Finding, Order
 from tenuto.services.launcher.adapters.provisioners.kubernetes import manifests, pods
-from tenuto.services.launcher.adapters.provisioners.kubernetes.door import Document, Door, Refusal, Unreachable
+from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
+    Document,
+    KubernetesClient,
+    KubernetesRefusal,
+    KubernetesUnreachable,
+)
 from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import PodSettings
 
 RIGHTS = (
@@ -24,12 +29,12 @@ RIGHTS = (
 Kinds = Sequence[tuple[NodeType, PodSettings]]
 
 
-async def findings(door: Door, cluster: str, pool: str, kinds: Kinds) -> list[Finding]:
+async def findings(door: KubernetesClient, cluster: str, pool: str, kinds: Kinds) -> list[Finding]:
     try:
         version = await door.version()
-    except Refusal as error:
+    except KubernetesRefusal as error:
         return [Finding(f"API server {door.address}", str(error.error("say its version")))]
-    except Unreachable as error:
+    except KubernetesUnreachable as error:
         return [Finding(f"API server {door.address}", f"It cannot be asked: {error}.")]
     found = [Finding(f"API server {door.address}, Kubernetes {str(version.get('gitVersion', '?'))[:50]}")]
     try:
@@ -39,17 +44,17 @@ async def findings(door: Door, cluster: str, pool: str, kinds: Kinds) -> list[Fi
         for node_type, settings in kinds:
             found.append(await _dry_run(door, cluster, pool, node_type, settings))
             found.append(Finding(f"image {settings.image}: whether it can be pulled shows when the first pod starts"))
-    except Unreachable as error:
+    except KubernetesUnreachable as error:
         found.append(Finding("the remaining checks", f"They could not be made: {error}."))
     return found
 
 
-async def _rights(door: Door) -> list[Finding]:
+async def _rights(door: KubernetesClient) -> list[Finding]:
     found = []
     for resource, verbs in RIGHTS:
         try:
             lacking = [verb for verb in verbs if not await door.may(verb, "", resource)]
-        except Refusal as error:
+        except KubernetesRefusal as error:
             found.append(Finding(f"rights on {resource}", str(error.error("say what the launcher may"))))
             continue
         problem = (
@@ -62,7 +67,7 @@ async def _rights(door: Door) -> list[Finding]:
     return found
 
 
-async def _named_objects(door: Door, kinds: Kinds) -> list[Finding]:
+async def _named_objects(door: KubernetesClient, kinds: Kinds) -> list[Finding]:
     accounts = sorted({settings.service_account for _, settings in kinds if settings.service_account})
     classes = sorted({settings.priority_class for _, settings in kinds if settings.priority_class})
     claims = sorted({claim.name for _, settings in kinds for claim in settings.volumes})
@@ -78,7 +83,7 @@ async def _named_objects(door: Door, kinds: Kinds) -> list[Finding]:
 async def _exists(what: str, read: Callable[[], Awaitable[Document]]) -> Finding:
     try:
         await read()
-    except Refusal as error:
+    except KubernetesRefusal as error:
         if error.status == 404:
             return Finding(what, f"There is no {what}: create it, or name another in the settings.")
         if error.status == 403:  # no right is needed for it: the dry run, or the first pod, tells
@@ -87,10 +92,10 @@ async def _exists(what: str, read: Callable[[], Awaitable[Document]]) -> Finding
     return Finding(what)
 
 
-async def _quotas(door: Door) -> list[Finding]:
+async def _quotas(door: KubernetesClient) -> list[Finding]:
     try:
         quotas = (await door.list_quotas()).get("items") or []
-    except Refusal as error:
+    except KubernetesRefusal as error:
         if error.status == 403:
             return [Finding("quota: not seen, as the launcher may not list it")]
         return [Finding("quota", str(error.error("list quotas")))]
@@ -104,11 +109,11 @@ async def _quotas(door: Door) -> list[Finding]:
     return found or [Finding(f"quota: namespace {door.namespace} has none")]
 
 
-async def _dry_run(door: Door, cluster: str, pool: str, node_type: NodeType, settings: PodSettings) -> Finding:
+async def _dry_run(door: KubernetesClient, cluster: str, pool: str, node_type: NodeType, settings: PodSettings) -> Finding:
     what = f"dry run of a pod of type {node_type.name}"
     order = Order(f"{pool}-check", node_type, {})
     try:
         await door.create_pod(manifests.pod(cluster, pool, order, settings), dry_run=True)
-    except Refusal as error:
+    except KubernetesRefusal as error:
         return Finding(what, str(error.error("take such a pod")))
     return Finding(what)

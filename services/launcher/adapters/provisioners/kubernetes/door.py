@@ -16,7 +16,7 @@ import yaml
 
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.kubernetes.pods import message_of
-from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import Connection
+from tenuto.services.launcher.adapters.provisioners.kubernetes.settings import KubernetesConnection
 
 Document = dict[str, Any]
 ANSWER_SECONDS_MAX = 20.0
@@ -31,7 +31,7 @@ _QUOTA = ("exceeded quota", "status unknown for quota")
 _REFUSED_OTHERWISE = "Kubernetes gives no reason"
 
 
-class Refusal(Exception):
+class KubernetesRefusal(Exception):
     """An error response of the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -54,15 +54,15 @@ class Refusal(Exception):
         return ProvisionerError(f"Kubernetes does not {doing}: {said.rstrip('.')}.", self.kind())
 
 
-class Unreachable(Exception):
+class KubernetesUnreachable(Exception):
     """The API server did not answer; the request may have been carried out. `str(error)` says why."""
 
     def error(self, doing: str) -> ProvisionerError:
         return ProvisionerError(f"Kubernetes cannot be asked to {doing}: {self}.", "unreachable")
 
 
-class Door:
-    """Opened by `open_door`. Its methods raise Refusal and Unreachable."""
+class KubernetesClient:
+    """Opened by `open_door`. Its methods raise KubernetesRefusal and KubernetesUnreachable."""
 
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
         self._api, self.namespace = api, namespace
@@ -98,7 +98,7 @@ class Door:
             )
             async with response:
                 if response.status != 200:
-                    raise Refusal(response.status, *message_of(await _read(response)))
+                    raise KubernetesRefusal(response.status, *message_of(await _read(response)))
                 async for event in _events(response):
                     yield event
 
@@ -146,9 +146,9 @@ class Door:
         try:
             found = json.loads(body)
         except ValueError:
-            raise Unreachable(f"what {self.address} answers is no JSON") from None
+            raise KubernetesUnreachable(f"what {self.address} answers is no JSON") from None
         if not isinstance(found, dict):
-            raise Unreachable(f"what {self.address} answers is no document of Kubernetes")
+            raise KubernetesUnreachable(f"what {self.address} answers is no document of Kubernetes")
         return found
 
     async def _bytes(self, method: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> bytes:
@@ -159,22 +159,22 @@ class Door:
                 async with response:
                     body = await _read(response)
         if len(body) > ANSWER_BYTES_MAX:
-            raise Unreachable(f"the answer of {self.address} is larger than {ANSWER_BYTES_MAX >> 20} MiB")
+            raise KubernetesUnreachable(f"the answer of {self.address} is larger than {ANSWER_BYTES_MAX >> 20} MiB")
         if not 200 <= response.status < 300:
-            raise Refusal(response.status, *message_of(body))
+            raise KubernetesRefusal(response.status, *message_of(body))
         return body
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Errors of the way to the server, as Refusal and Unreachable."""
+        """Errors of the way to the server, as KubernetesRefusal and KubernetesUnreachable."""
         try:
             yield
         except TimeoutError:
-            raise Unreachable(f"{self.address} does not answer within {ANSWER_SECONDS_MAX:.0f} s") from None
+            raise KubernetesUnreachable(f"{self.address} does not answer within {ANSWER_SECONDS_MAX:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{self.address} cannot be reached ({type(error).__name__})") from error
+            raise KubernetesUnreachable(f"{self.address} cannot be reached ({type(error).__name__})") from error
         except client.ApiException as error:  # of a plugin that gives credentials
-            raise Refusal(error.status or 500, "", "") from None
+            raise KubernetesRefusal(error.status or 500, "", "") from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -189,23 +189,23 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[Document, None]:
-    """Documents, one in each line. Raises Unreachable."""
+    """Documents, one in each line. Raises KubernetesUnreachable."""
     rest = b""
     async for part in response.content.iter_any():
         *whole, rest = (rest + part).split(b"\n")
         if len(rest) > EVENT_BYTES_MAX:
-            raise Unreachable(f"an event of a watch is larger than {EVENT_BYTES_MAX >> 20} MiB")
+            raise KubernetesUnreachable(f"an event of a watch is larger than {EVENT_BYTES_MAX >> 20} MiB")
         for line in whole:
             try:
                 event = json.loads(line)
             except ValueError:
                 event = None
             if not isinstance(event, dict):
-                raise Unreachable("an event of a watch is no document of Kubernetes")
+                raise KubernetesUnreachable("an event of a watch is no document of Kubernetes")
             yield event
 
 
-async def open_door(connection: Connection, secrets_directory: Path | None) -> Door:
+async def open_door(connection: KubernetesConnection, secrets_directory: Path | None) -> KubernetesClient:
     """Raises ProvisionerError; nothing is asked yet."""
     configuration = client.Configuration()
     try:
@@ -220,10 +220,12 @@ async def open_door(connection: Connection, secrets_directory: Path | None) -> D
         )
         raise ProvisionerError(f"{what} cannot be used ({type(error).__name__}): {remedy}.", "refused") from None
     configuration.client_side_validation = False
-    return Door(client.ApiClient(configuration), connection.namespace or namespace or "default")
+    return KubernetesClient(client.ApiClient(configuration), connection.namespace or namespace or "default")
 
 
-async def _configure(configuration: client.Configuration, connection: Connection, secrets_directory: Path | None) -> str:
+async def _configure(
+    configuration: client.Configuration, connection: KubernetesConnection, secrets_directory: Path | None
+) -> str:
     """Namespace that the credentials name; empty if they name none."""
     if not connection.kubeconfig:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]

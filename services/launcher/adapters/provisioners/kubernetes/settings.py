@@ -53,7 +53,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Connection:
+class KubernetesConnection:
     """Way to the API server. Alike for all types of nodes of a pool."""
 
     namespace: str = ""
@@ -92,10 +92,10 @@ class PodSettings:
     grace_seconds: int = 150
 
 
-def connection_of(provisioning: Provisioning) -> Connection:
+def connection_of(provisioning: Provisioning) -> KubernetesConnection:
     """Raises BadSetting."""
     given = {key: value for key, value in provisioning.settings.items() if key in _CONNECTION}
-    return Connection(**read(KIND, _CONNECTION, given, {}))
+    return KubernetesConnection(**read(KIND, _CONNECTION, given, {}))
 
 
 def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
@@ -205,4 +205,4 @@ _POD: dict[str, Reader] = {
 NAMES = frozenset({*_POD, *_CONNECTION})
 """All settings that there are."""
 assert _POD.keys() == {item.name for item in fields(PodSettings)}
-assert _CONNECTION.keys() == {item.name for item in fields(Connection)}
+assert _CONNECTION.keys() == {item.name for item in fields(KubernetesConnection)}

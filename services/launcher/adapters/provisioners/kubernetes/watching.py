@@ -7,7 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from tenuto.services.launcher.adapters.provisioners.kubernetes.door import Document, Door, Refusal, Unreachable
+from tenuto.services.launcher.adapters.provisioners.kubernetes.door import (
+    Document,
+    KubernetesClient,
+    KubernetesRefusal,
+    KubernetesUnreachable,
+)
 
 WATCH_SECONDS = 240
 """Time after which the API server ends a watch, and the next goes on where it was: a connection that died unnoticed ends, too."""
@@ -16,10 +21,10 @@ PAUSE_SECONDS = 1.0
 _EXPIRED = 410
 
 
-async def changes(door: Door, selector: str) -> AsyncGenerator[None, None]:
+async def changes(door: KubernetesClient, selector: str) -> AsyncGenerator[None, None]:
     """Yields at each change of such a pod, and when changes may have been missed. A watch that ends or breaks goes on from the
     last version that it told; where the server has forgotten that version (410), it begins anew at the present one. Raises
-    Refusal, and Unreachable where a watch breaks without having told anything.
+    KubernetesRefusal, and KubernetesUnreachable where a watch breaks without having told anything.
 
     Deep, because a generator inside this one would not be closed with it."""
     version = ""
@@ -34,23 +39,23 @@ async def changes(door: Door, selector: str) -> AsyncGenerator[None, None]:
                     version, told = _version_of(event) or version, True
                     if event.get("type") != "BOOKMARK":
                         yield
-        except Refusal as error:
+        except KubernetesRefusal as error:
             if error.status != _EXPIRED:
                 raise
             version = ""
-        except Unreachable:
+        except KubernetesUnreachable:
             if not told:
                 raise
         await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _version_of(event: Document) -> str:
-    """Raises Refusal, also where the server has forgotten the version that was asked for."""
+    """Raises KubernetesRefusal, also where the server has forgotten the version that was asked for."""
     found: Any = event.get("object")
     if not isinstance(found, dict):
         return ""
     if event.get("type") == "ERROR":
-        raise Refusal(int(found.get("code") or 500), str(found.get("reason") or ""), str(found.get("message") or ""))
+        raise KubernetesRefusal(int(found.get("code") or 500), str(found.get("reason") or ""), str(found.get("message") or ""))
     return _version(found)
 
 

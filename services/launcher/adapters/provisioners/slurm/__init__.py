@@ -24,9 +24,9 @@ from tenuto.services.launcher.adapters.provisioners.setting_readers import BadSe
 from tenuto.services.launcher.adapters.provisioners.slurm import checks, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import Commands
 from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import Controller, Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job, Row
-from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import Controller, JobSubmission
+from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Row, SlurmJob
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import NodeDirectories
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, rest_settings_of, settings_of
 
 logger = logging.getLogger(__name__)
@@ -149,18 +149,20 @@ class SlurmProvisioner:
         except BadSetting as error:
             raise ProvisionerError(str(error), "refused") from error
 
-    def _places(self) -> Places:
+    def _places(self) -> NodeDirectories:
         """Raises ProvisionerError."""
         try:
-            return Places(settings_of(self._provisioning, self._provisioning.node_types[0]).directory, self._cluster, self._pool)
+            return NodeDirectories(
+                settings_of(self._provisioning, self._provisioning.node_types[0]).directory, self._cluster, self._pool
+            )
         except BadSetting as error:
             raise ProvisionerError(str(error), "refused") from error
 
-    async def _jobs(self) -> list[Job]:
+    async def _jobs(self) -> list[SlurmJob]:
         """Raises ProvisionerError."""
         return [job for job in await self._controller.jobs() if (job.cluster, job.pool) == (self._cluster, self._pool)]
 
-    async def _missing(self, places: Places, orders: Sequence[Order]) -> list[Prepared]:
+    async def _missing(self, places: NodeDirectories, orders: Sequence[Order]) -> list[Prepared]:
         """Orders whose nodes Slurm does not have. Raises ProvisionerError."""
         prepared = [(order, self._settings(order)) for order in orders]
         there = {job.node_id: job for job in await self._jobs()}
@@ -183,11 +185,11 @@ class SlurmProvisioner:
             for row in jobs.rows(list(alike), index_max)
         ]  # fmt: skip
 
-    async def _submit(self, places: Places, row: Sequence[Prepared]) -> None:
+    async def _submit(self, places: NodeDirectories, row: Sequence[Prepared]) -> None:
         """Raises ProvisionerError."""
         nodes, settings = Row(tuple(order.node_id for order, _ in row)), row[0][1]
         await _in_thread(places.prepare, {order.node_id: jobs.environment_text(order) for order, _ in row})
-        wanted = Submission(
+        wanted = JobSubmission(
             nodes.name,
             jobs.comment_of(self._cluster, self._pool, nodes),
             places.output("" if nodes.array else nodes.node_ids[0]),
@@ -203,7 +205,7 @@ class SlurmProvisioner:
             raise
         logger.info("%s: job %s", nodes.name, job)
 
-    async def _take_back(self, places: Places, node_ids: Sequence[str]) -> None:
+    async def _take_back(self, places: NodeDirectories, node_ids: Sequence[str]) -> None:
         """Ends what was begun of a group. What cannot be ended now is found by `nodes`."""
         if not node_ids:
             return

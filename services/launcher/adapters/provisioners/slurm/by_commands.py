@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.slurm import commands, jobs
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import ARRAY_INDEX_MAX, WARNING_SECONDS, Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import ARRAY_INDEX_MAX, WARNING_SECONDS, JobSubmission
+from tenuto.services.launcher.adapters.provisioners.slurm.jobs import SlurmJob
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Commands:
     def __init__(self) -> None:
         self._index_max: int | None = None
 
-    async def jobs(self) -> Sequence[Job]:
+    async def jobs(self) -> Sequence[SlurmJob]:
         said = await commands.run(
             "squeue", "--noheader", "--array", f"--user={os.geteuid()}", "--states=all", f"--format={jobs.FORMAT}"
         )
@@ -31,7 +31,7 @@ class Commands:
             raise ProvisionerError(f"Slurm does not list jobs: {said.words}.", "unreachable")
         return jobs.read(said.output.splitlines())
 
-    async def submit(self, wanted: Submission) -> str:
+    async def submit(self, wanted: JobSubmission) -> str:
         said = await commands.run("sbatch", "--parsable", *options_of(wanted), text=wanted.script)
         if said.code != 0:
             raise said.error(f"take job {wanted.name}")
@@ -54,7 +54,7 @@ class Commands:
         pass
 
 
-def options_of(wanted: Submission) -> list[str]:
+def options_of(wanted: JobSubmission) -> list[str]:
     """Options of sbatch."""
     return [
         *wanted.settings.options(),

@@ -24,8 +24,8 @@ from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners.slurm import jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.commands import MESSAGE_CHARACTERS_MAX, kind_of
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import ARRAY_INDEX_MAX, Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import ARRAY_INDEX_MAX, JobSubmission
+from tenuto.services.launcher.adapters.provisioners.slurm.jobs import SlurmJob
 from tenuto.services.launcher.adapters.provisioners.slurm.rest_bodies import body_of
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import RestSettings
 
@@ -54,7 +54,7 @@ class Rest:
         """0: not yet known."""
         self._index_max = ARRAY_INDEX_MAX
 
-    async def jobs(self) -> Sequence[Job]:
+    async def jobs(self) -> Sequence[SlurmJob]:
         token = await self._token()
         answer = await self._ask("GET", "jobs", token=token)
         _succeeded(answer, "list jobs", "unreachable")
@@ -67,7 +67,7 @@ class Rest:
             for job in _jobs(row)
         ]
 
-    async def submit(self, wanted: Submission) -> str:
+    async def submit(self, wanted: JobSubmission) -> str:
         version = await self.version()
         answer = await self._ask("POST", "job/submit", body_of(wanted, version))
         job = number_of(answer.get("job_id"))
@@ -225,7 +225,7 @@ def number_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _jobs(row: Mapping[str, Any]) -> list[Job]:
+def _jobs(row: Mapping[str, Any]) -> list[SlurmJob]:
     """Nodes of one entry, which for tasks of an array that have not begun stands for all of them."""
     said = row.get("job_state")
     states = [str(item) for item in said] if isinstance(said, list) else [str(said)]

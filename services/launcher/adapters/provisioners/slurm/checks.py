@@ -19,8 +19,8 @@ from tenuto.services.launcher.adapters.provisioners import Finding, ProvisionerE
 from tenuto.services.launcher.adapters.provisioners.slurm import commands, jobs
 from tenuto.services.launcher.adapters.provisioners.slurm.by_commands import options_of
 from tenuto.services.launcher.adapters.provisioners.slurm.by_rest import Rest, number_of
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import Submission
-from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import Places
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import JobSubmission
+from tenuto.services.launcher.adapters.provisioners.slurm.node_directories import NodeDirectories
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, seconds_of
 
 Kinds = Sequence[tuple[NodeType, JobSettings]]
@@ -145,7 +145,7 @@ def _gres(partitions: Sequence[list[str]], node_type: NodeType, settings: JobSet
 async def _test(cluster: str, pool: str, node_type: NodeType, settings: JobSettings) -> Finding:
     what = f"`sbatch --test-only` for type {node_type.name}"
     row = jobs.Row((f"{pool}-check",))
-    options = options_of(Submission(row.name, jobs.comment_of(cluster, pool, row), "/dev/null", "", settings))
+    options = options_of(JobSubmission(row.name, jobs.comment_of(cluster, pool, row), "/dev/null", "", settings))
     try:
         said = await commands.run("sbatch", "--test-only", *options, text="#!/bin/bash\n")
     except ProvisionerError as error:
@@ -165,7 +165,7 @@ async def _directory(cluster: str, pool: str, settings: JobSettings) -> Finding:
     what = f"directory {settings.directory}"
     try:
         async with asyncio.timeout(commands.COMMAND_SECONDS_MAX):
-            await asyncio.to_thread(Places(settings.directory, cluster, pool).try_to_write)
+            await asyncio.to_thread(NodeDirectories(settings.directory, cluster, pool).try_to_write)
     except TimeoutError:
         return Finding(what, "It does not answer: its file system may be down.")
     except OSError as error:

@@ -44,7 +44,7 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """End of one command."""
 
     code: int
@@ -80,7 +80,7 @@ def _has_account() -> bool:
     return True
 
 
-async def run(*command: str, text: str = "") -> Said:
+async def run(*command: str, text: str = "") -> CommandResult:
     """`text`: what the command reads. Raises ProvisionerError if it did not end by itself."""
     try:
         with tempfile.TemporaryFile() as given:  # no pipe: one to a command that ends without reading is an error of uvloop's own
@@ -108,10 +108,10 @@ async def run(*command: str, text: str = "") -> Said:
                 process.kill()
             with contextlib.suppress(Exception):
                 await asyncio.shield(process.wait())
-    return Said(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))
+    return CommandResult(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))
 
 
-def succeeded(said: Said, what: str) -> Sequence[str]:
+def succeeded(said: CommandResult, what: str) -> Sequence[str]:
     """Lines of the output. Raises ProvisionerError."""
     if said.code != 0:
         raise said.error(what)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenuto.services.launcher.adapters.provisioners.slurm.jobs import Job
+from tenuto.services.launcher.adapters.provisioners.slurm.jobs import SlurmJob
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings
 
 WARNING_SECONDS = 120
@@ -16,7 +16,7 @@ ARRAY_INDEX_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Submission:
+class JobSubmission:
     """A job of one machine, or an array of such. A job is started once: a second run of it would find neither a token nor its
     name free. None of it is secret."""
 
@@ -33,11 +33,11 @@ class Submission:
 class Controller(Protocol):
     """Every call is bounded in time, and raises ProvisionerError."""
 
-    async def jobs(self) -> Sequence[Job]:
+    async def jobs(self) -> Sequence[SlurmJob]:
         """All jobs of this account that are nodes, of whatever cluster and pool."""
         ...
 
-    async def submit(self, wanted: Submission) -> str:
+    async def submit(self, wanted: JobSubmission) -> str:
         """Id of the job. All tasks of an array are taken, or none is."""
         ...
 

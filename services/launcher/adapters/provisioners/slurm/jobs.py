@@ -38,7 +38,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     id: str
     state: str
     reason: str
@@ -127,20 +127,20 @@ def comment_of(cluster: str, pool: str, row: Row) -> str:
     return "/".join((MARK, *(quote(part, safe="") for part in (cluster, pool, *node))))
 
 
-def job_of(job_id: str, index: int | None, state: str, reason: str, machine: str, comment: str) -> Job | None:
+def job_of(job_id: str, index: int | None, state: str, reason: str, machine: str, comment: str) -> SlurmJob | None:
     """`index`: in its array. None: it is no node."""
     tags = [unquote(tag) for tag in comment.split("/")]
     if tags[0] != MARK:
         return None
     if index is None and len(tags) == 4:
-        return Job(job_id, state, reason, machine, tags[1], tags[2], tags[3])
+        return SlurmJob(job_id, state, reason, machine, tags[1], tags[2], tags[3])
     if index is not None and len(tags) == 5 and re.fullmatch(r"\d{1,12}", tags[4]):
         node_id = f"{tags[3]}-{int(tags[4]) + index}"
-        return Job(f"{job_id}_{index}", state, reason, machine, tags[1], tags[2], node_id)
+        return SlurmJob(f"{job_id}_{index}", state, reason, machine, tags[1], tags[2], node_id)
     return None
 
 
-def read(lines: Sequence[str]) -> list[Job]:
+def read(lines: Sequence[str]) -> list[SlurmJob]:
     """Jobs among the lines of `squeue` that are nodes, of whatever cluster and pool."""
     found = []
     for line in lines:

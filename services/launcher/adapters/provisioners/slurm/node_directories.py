@@ -24,7 +24,7 @@ LINE_BYTES_MAX = 1_000
 """Most bytes for each line of a log that is read."""
 
 
-class Places:
+class NodeDirectories:
     def __init__(self, directory: str, cluster: str, pool: str) -> None:
         tag = hashlib.sha256(f"{cluster}\0{pool}".encode()).hexdigest()[:12]
         self._root = Path(directory)

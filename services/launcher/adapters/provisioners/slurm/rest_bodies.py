@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tenuto.services.launcher.adapters.provisioners.slurm import commands
-from tenuto.services.launcher.adapters.provisioners.slurm.controller import WARNING_SECONDS, Submission
+from tenuto.services.launcher.adapters.provisioners.slurm.controller import WARNING_SECONDS, JobSubmission
 from tenuto.services.launcher.adapters.provisioners.slurm.settings import JobSettings, seconds_of
 
 PLAIN_MAX = 38
@@ -15,7 +15,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 """Search path of a job's shell, as slurmrestd sets none."""
 
 
-def body_of(wanted: Submission, version: int) -> dict[str, Any]:
+def body_of(wanted: JobSubmission, version: int) -> dict[str, Any]:
     plain, settings = version <= PLAIN_MAX, wanted.settings
     job: dict[str, Any] = {
         "name": wanted.name, "comment": wanted.comment, "current_working_directory": "/", "standard_input": "/dev/null",

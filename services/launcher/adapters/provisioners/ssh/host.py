@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # on a host it is the same module
         tail,
         write,
     )
-    from tenuto.services.launcher.adapters.provisioners.ssh.host_install import Installations, NotInstalled, pip_environment
+    from tenuto.services.launcher.adapters.provisioners.ssh.host_install import Installations, InstallFailed, pip_environment
 
 MARK = "TENUTO-ANSWER "
 """Prefix of the line with the answer: shells of some accounts print before it."""
@@ -174,7 +174,7 @@ def keep(base: Base, place: str, asked: dict[str, Any], writing: int) -> None:
         os.close(writing)
         try:
             python = base.installations.install(asked["install"], asked["python"], pip_environment(asked["environment"]), place)
-        except (NotInstalled, OSError, ValueError, subprocess.SubprocessError) as error:
+        except (InstallFailed, OSError, ValueError, subprocess.SubprocessError) as error:
             end_rest()
             words = f"Tenuto cannot be installed: {getattr(error, 'strerror', None) or error}"
             write_end(place, None, "it was told to end" if os.path.exists(stopped) else words)

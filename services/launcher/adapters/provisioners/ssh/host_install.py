@@ -42,7 +42,7 @@ BLOCK_BYTES = 1 << 20
 WORDS_MAX = 300
 
 
-class NotInstalled(Exception):
+class InstallFailed(Exception):
     """`str(error)` is the reason, as part of a sentence."""
 
 
@@ -113,7 +113,7 @@ class Installations:
 
     def install(self, wanted: dict[str, Any], python: str, environment: dict[str, str], node: str) -> str:
         """Python of the installation, which is made if it is not ready. `node`: directory of the node that needs it, whose log
-        gets what the programs print. Raises NotInstalled."""
+        gets what the programs print. Raises InstallFailed."""
         if found := self.python(wanted["name"]):
             os.utime(os.path.join(self.versions, wanted["name"] + ".json"))
             return found
@@ -130,7 +130,7 @@ class Installations:
         return self.python(wanted["name"])
 
     def _make(self, wanted: dict[str, Any], python: str, place: str, environment: dict[str, str], node: str) -> None:
-        """Raises NotInstalled."""
+        """Raises InstallFailed."""
         temporary = {"TMPDIR": os.path.join(place, "tmp")}
         run = Programs({**environment, **temporary}, os.path.join(node, "stopped"), os.path.join(node, "agent.log"))
         os.mkdir(os.path.join(place, "tmp"), mode=0o700)
@@ -145,7 +145,7 @@ class Installations:
             try:
                 os.symlink(self.file(file), os.path.join(sent, os.path.basename(file["name"])))
             except OSError as error:
-                raise NotInstalled(f"{file['name']}: {error.strerror}") from None
+                raise InstallFailed(f"{file['name']}: {error.strerror}") from None
         options = [item.replace("{files}", sent) for item in wanted["pip"]]
         run("pip does not install it", made, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *options)
         said = subprocess.run(
@@ -153,10 +153,10 @@ class Installations:
             capture_output=True, timeout=COMMAND_SECONDS_MAX, cwd="/", check=False,
         )  # fmt: skip
         if said.returncode:
-            raise NotInstalled(f"it cannot be imported: {last(said.stderr)}")
+            raise InstallFailed(f"it cannot be imported: {last(said.stderr)}")
         version = said.stdout.decode(errors="replace").strip()
         if version != wanted["version"]:
-            raise NotInstalled(f"pip installed version {version}, and the launcher has {wanted['version']}")
+            raise InstallFailed(f"pip installed version {version}, and the launcher has {wanted['version']}")
         shutil.rmtree(os.path.join(place, "tmp"), ignore_errors=True)
 
     def _tidy(self, wanted: str) -> None:
@@ -185,7 +185,7 @@ class Programs:
         self.deadline = time.monotonic() + INSTALL_SECONDS_MAX
 
     def __call__(self, what: str, *command: str) -> None:
-        """Runs a command. `what`: beginning of the sentence about its failure. Raises NotInstalled."""
+        """Runs a command. `what`: beginning of the sentence about its failure. Raises InstallFailed."""
         with open(self.log, "ab") as output:
             before = output.tell()
             with subprocess.Popen(
@@ -200,7 +200,7 @@ class Programs:
         if code:
             with open(self.log, "rb") as said:
                 said.seek(max(before, size(self.log) - BLOCK_BYTES))
-                raise NotInstalled(f"{what}: {last(said.read())}")
+                raise InstallFailed(f"{what}: {last(said.read())}")
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
         while True:
@@ -208,9 +208,9 @@ class Programs:
                 return process.wait(LOOK_SECONDS)
             except subprocess.TimeoutExpired:
                 if os.path.exists(self.stopped):
-                    raise NotInstalled("it was told to end") from None
+                    raise InstallFailed("it was told to end") from None
                 if time.monotonic() > self.deadline:
-                    raise NotInstalled(f"it was not done within {INSTALL_SECONDS_MAX / 60:.0f} min") from None
+                    raise InstallFailed(f"it was not done within {INSTALL_SECONDS_MAX / 60:.0f} min") from None
 
 
 def end_with_parent() -> None:
