@@ -136,6 +136,6 @@ def test_an_interrupted_run_is_not_looked_at(tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=240)
     assert process.returncode == 2
     assert "Second look" not in output

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.checking.findings import Finding, exit_code
+from tenuto.checking.findings import MachineFinding, exit_code
 from tenuto.checking.machine import DriverFacts, MachineFacts, TorchDevice, TorchFacts, has_code, judged, judged_devices
 from tenuto.checking.training import compared, kinds, size_for
 from tenuto.schemas.events.agent import Slot
@@ -35,7 +35,7 @@ CUDA_TORCH = TorchFacts(
 DRIVER = DriverFacts(version="570.1", cuda=(12, 8), devices=("H100",))
 
 
-def of(findings: list[Finding], subject: str) -> Finding:
+def of(findings: list[MachineFinding], subject: str) -> MachineFinding:
     (found,) = (item for item in findings if item.subject == subject)
     return found
 

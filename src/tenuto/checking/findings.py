@@ -10,7 +10,7 @@ Level = Literal["ok", "note", "PROBLEM", "not run"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     subject: str
     level: Level
     found: str
@@ -19,6 +19,6 @@ class Finding:
     """Sentence with what to do. Empty for `ok`."""
 
 
-def exit_code(findings: list[Finding]) -> int:
+def exit_code(findings: list[MachineFinding]) -> int:
     """1 if there is a problem, else 0."""
     return int(any(item.level == "PROBLEM" for item in findings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenuto.checking.findings import Finding
+from tenuto.checking.findings import MachineFinding
 from tenuto.embedded.files import DISK_FREE_BYTES_MIN
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -50,10 +50,10 @@ class MachineFacts:
     root: bool = False
 
 
-def judged(facts: MachineFacts) -> list[Finding]:
+def judged(facts: MachineFacts) -> list[MachineFinding]:
     """One finding for each part of the machine."""
     return [
-        Finding("python", "ok", f"{facts.python} on {facts.system}"),
+        MachineFinding("python", "ok", f"{facts.python} on {facts.system}"),
         _processors(facts),
         *_disk(facts),
         *_shared_memory(facts),
@@ -64,80 +64,88 @@ def judged(facts: MachineFacts) -> list[Finding]:
     ]
 
 
-def _processors(facts: MachineFacts) -> Finding:
+def _processors(facts: MachineFacts) -> MachineFinding:
     found = f"{_count(facts.cores, 'core')}, {_size(facts.memory_bytes)} of memory"
     if facts.memory_bytes < MEMORY_BYTES_WISHED:
         advice = f"A small cluster and one trial need {_size(MEMORY_BYTES_WISHED)}: processes may be ended for want of memory."
-        return Finding("processors", "note", found, advice)
-    return Finding("processors", "ok", found)
+        return MachineFinding("processors", "note", found, advice)
+    return MachineFinding("processors", "ok", found)
 
 
-def _disk(facts: MachineFacts) -> list[Finding]:
+def _disk(facts: MachineFacts) -> list[MachineFinding]:
     if facts.directory_error:
-        return [Finding("disk", "PROBLEM", facts.directory_error, "Name another directory with --data-dir.")]
+        return [MachineFinding("disk", "PROBLEM", facts.directory_error, "Name another directory with --data-dir.")]
     found = f"{_size(facts.free_bytes)} free in {facts.data_directory}" + (f" ({facts.file_system})" if facts.file_system else "")
     findings = []
     if facts.free_bytes < DISK_FREE_BYTES_MIN:
         advice = f"A new cluster needs {_size(DISK_FREE_BYTES_MIN)}: make room, or name another directory with --data-dir."
-        findings.append(Finding("disk", "PROBLEM", found, advice))
+        findings.append(MachineFinding("disk", "PROBLEM", found, advice))
     elif facts.file_system in NETWORK_FILE_SYSTEMS:
         advice = "A database on a network file system may be slow, or lose its locks: name a local directory with --data-dir."
-        findings.append(Finding("disk", "note", found, advice))
+        findings.append(MachineFinding("disk", "note", found, advice))
     elif facts.free_bytes < DISK_BYTES_WISHED:
-        findings.append(Finding("disk", "note", found, "Checkpoints fill this soon: `checkpoint_policy` says which are kept."))
+        findings.append(
+            MachineFinding("disk", "note", found, "Checkpoints fill this soon: `checkpoint_policy` says which are kept.")
+        )
     else:
-        findings.append(Finding("disk", "ok", found))
+        findings.append(MachineFinding("disk", "ok", found))
     if facts.fsync_seconds is not None:
         took = f"{facts.fsync_seconds * 1e3:.1f} ms until a small write is on the disk"
         slow = facts.fsync_seconds > FSYNC_SECONDS_MAX
         advice = "Each decision waits for one such write: a local disk makes searches faster." if slow else ""
-        findings.append(Finding("disk speed", "note" if slow else "ok", took, advice))
+        findings.append(MachineFinding("disk speed", "note" if slow else "ok", took, advice))
     return findings
 
 
-def _shared_memory(facts: MachineFacts) -> list[Finding]:
+def _shared_memory(facts: MachineFacts) -> list[MachineFinding]:
     if facts.shared_memory_bytes is None:
         return []
     found = f"{_size(facts.shared_memory_bytes)} in /dev/shm"
     if facts.shared_memory_bytes < SHARED_MEMORY_BYTES_WISHED:
         advice = "Loaders with worker processes may fail with a bus error: in a container, set --shm-size=8g or more."
-        return [Finding("shared memory", "note", found, advice)]
-    return [Finding("shared memory", "ok", found)]
+        return [MachineFinding("shared memory", "note", found, advice)]
+    return [MachineFinding("shared memory", "ok", found)]
 
 
-def _open_files(facts: MachineFacts) -> list[Finding]:
+def _open_files(facts: MachineFacts) -> list[MachineFinding]:
     if facts.open_files_max is None:
         return []
     found = f"{facts.open_files_max:,} by one process"
     if facts.open_files_max < OPEN_FILES_MIN:
-        return [Finding("open files", "note", found, "Loaders and connections need more: `ulimit -n 65536` before `tenuto up`.")]
-    return [Finding("open files", "ok", found)]
+        return [
+            MachineFinding(
+                "open files", "note", found, "Loaders and connections need more: `ulimit -n 65536` before `tenuto up`."
+            )
+        ]
+    return [MachineFinding("open files", "ok", found)]
 
 
-def _clock(facts: MachineFacts) -> list[Finding]:
+def _clock(facts: MachineFacts) -> list[MachineFinding]:
     if facts.clock_synchronized is None:
         return []
     if facts.clock_synchronized:
-        return [Finding("clock", "ok", "kept right by the system")]
+        return [MachineFinding("clock", "ok", "kept right by the system")]
     advice = (
         "Times of machines that share a cluster may differ, and joining by TLS may fail: start chrony, ntpd or "
         "systemd-timesyncd, unless a host keeps the time of this machine."
     )
-    return [Finding("clock", "note", "not known to be kept right", advice)]
+    return [MachineFinding("clock", "note", "not known to be kept right", advice)]
 
 
-def _port(facts: MachineFacts) -> Finding:
+def _port(facts: MachineFacts) -> MachineFinding:
     if not facts.port_taken:
-        return Finding("port", "ok", f"{facts.port} is free")
+        return MachineFinding("port", "ok", f"{facts.port} is free")
     if facts.own_cluster:
-        return Finding("port", "ok", f"{facts.port} belongs to the cluster that is up")
-    return Finding("port", "note", f"{facts.port} is taken", "`tenuto up` takes another one, or the one that --port names.")
+        return MachineFinding("port", "ok", f"{facts.port} belongs to the cluster that is up")
+    return MachineFinding(
+        "port", "note", f"{facts.port} is taken", "`tenuto up` takes another one, or the one that --port names."
+    )
 
 
-def _rights(facts: MachineFacts) -> Finding:
+def _rights(facts: MachineFacts) -> MachineFinding:
     if facts.root:
-        return Finding("rights", "ok", "root: training code gets an account of its own where one can use this Python")
-    return Finding("rights", "ok", "an ordinary user: training code runs as the same account")
+        return MachineFinding("rights", "ok", "root: training code gets an account of its own where one can use this Python")
+    return MachineFinding("rights", "ok", "an ordinary user: training code runs as the same account")
 
 
 @dataclass(frozen=True)
@@ -181,55 +189,60 @@ class DriverFacts:
     """Names of its devices."""
 
 
-def judged_devices(torch: TorchFacts, driver: DriverFacts) -> list[Finding]:
+def judged_devices(torch: TorchFacts, driver: DriverFacts) -> list[MachineFinding]:
     """Findings about PyTorch, the driver, whether they fit, and each device."""
     findings = [_driver(driver)]
     if torch.missing:
         advice = "Install it for the PyTorch Trial API: `pip install 'tenuto[torch]'`. Training was not tried without it."
-        return [*findings, Finding("torch", "note", "not installed", advice)]
+        return [*findings, MachineFinding("torch", "note", "not installed", advice)]
     if torch.error:
-        return [*findings, Finding("torch", "PROBLEM", torch.error, "Install PyTorch again: https://pytorch.org/get-started.")]
+        return [
+            *findings,
+            MachineFinding("torch", "PROBLEM", torch.error, "Install PyTorch again: https://pytorch.org/get-started."),
+        ]
     findings.append(_torch(torch, driver))
     findings += [_device(number, item, torch.architectures) for number, item in enumerate(torch.devices)]
     return findings
 
 
-def _driver(driver: DriverFacts) -> Finding:
+def _driver(driver: DriverFacts) -> MachineFinding:
     if driver.error:
-        return Finding("driver", "PROBLEM", driver.error, "`nvidia-smi` shows more; a restart loads the driver again.")
+        return MachineFinding("driver", "PROBLEM", driver.error, "`nvidia-smi` shows more; a restart loads the driver again.")
     if not driver.version:
-        return Finding("driver", "ok", "no GPU of NVIDIA: slots are CPU cores")
+        return MachineFinding("driver", "ok", "no GPU of NVIDIA: slots are CPU cores")
     serves = f", serves CUDA up to {driver.cuda[0]}.{driver.cuda[1]}" if driver.cuda else ""
-    return Finding("driver", "ok", f"{driver.version}{serves}; {_listed(driver.devices)}")
+    return MachineFinding("driver", "ok", f"{driver.version}{serves}; {_listed(driver.devices)}")
 
 
-def _torch(torch: TorchFacts, driver: DriverFacts) -> Finding:
+def _torch(torch: TorchFacts, driver: DriverFacts) -> MachineFinding:
     built = f"{torch.version}, built for CUDA {torch.cuda}" if torch.cuda else f"{torch.version}, built for CPUs"
     if not driver.devices:
-        return Finding("torch", "ok", built)
+        return MachineFinding("torch", "ok", built)
     if not torch.cuda:
         advice = "This build does not see the GPUs: install one for CUDA, https://pytorch.org/get-started."
-        return Finding("torch", "PROBLEM", built, advice)
+        return MachineFinding("torch", "PROBLEM", built, advice)
     needed = _cuda_version(torch.cuda)
     # A driver serves all minor versions of the major version that it knows, and older ones (CUDA's minor version compatibility).
     if needed and driver.cuda and needed[0] > driver.cuda[0]:
         advice = f"The driver is too old for it: install a newer driver, or a build of PyTorch for CUDA {driver.cuda[0]}."
-        return Finding("torch", "PROBLEM", built, advice)
+        return MachineFinding("torch", "PROBLEM", built, advice)
     if not torch.cuda_available:
         said = f": {torch.cuda_error}" if torch.cuda_error else ""
-        return Finding("torch", "PROBLEM", f"{built}, finds no GPU{said}", "Look at CUDA_VISIBLE_DEVICES and `nvidia-smi`.")
-    return Finding("torch", "ok", built)
+        return MachineFinding(
+            "torch", "PROBLEM", f"{built}, finds no GPU{said}", "Look at CUDA_VISIBLE_DEVICES and `nvidia-smi`."
+        )
+    return MachineFinding("torch", "ok", built)
 
 
-def _device(number: int, device: TorchDevice, architectures: tuple[str, ...]) -> Finding:
+def _device(number: int, device: TorchDevice, architectures: tuple[str, ...]) -> MachineFinding:
     subject = f"GPU {number}"
     found = f"{device.name}, {_size(device.memory_bytes)}, compute capability {device.capability[0]}.{device.capability[1]}"
     if device.wrong:
-        return Finding(subject, "PROBLEM", f"{found}: {device.wrong}", "`tenuto slot disable` takes it out of use.")
+        return MachineFinding(subject, "PROBLEM", f"{found}: {device.wrong}", "`tenuto slot disable` takes it out of use.")
     if architectures and not has_code(device.capability, architectures):
         advice = f"This build of PyTorch has code for {', '.join(architectures)} alone: install one that knows this GPU."
-        return Finding(subject, "PROBLEM", found, advice)
-    return Finding(subject, "ok", found)
+        return MachineFinding(subject, "PROBLEM", found, advice)
+    return MachineFinding(subject, "ok", found)
 
 
 def has_code(capability: tuple[int, int], architectures: tuple[str, ...]) -> bool:

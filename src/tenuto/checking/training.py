@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.checking.findings import Finding
+from tenuto.checking.findings import MachineFinding
 from tenuto.client.errors import ClientError, NotCompleted, TimedOut
 from tenuto.client.target import Target
 from tenuto.client.waiting import Deadline
@@ -46,7 +46,7 @@ CPU_SLOTS = 2
 
 
 @dataclass(frozen=True)
-class Size:
+class TrainingSize:
     """Amount of training in one trial."""
 
     batches: int
@@ -61,11 +61,13 @@ class Size:
         return self.batches // 2 // self.checkpoint_batches * self.checkpoint_batches + self.checkpoint_batches // 2
 
 
-def size_for(kind: str, quick: bool) -> Size:
-    """Size for a kind of slot (cpu, cuda)."""
+def size_for(kind: str, quick: bool) -> TrainingSize:
+    """TrainingSize for a kind of slot (cpu, cuda)."""
     if kind == "cuda":
-        return Size(batches=400 if not quick else 40, checkpoint_batches=50 if not quick else 8, width=128, batch_size=256)
-    return Size(batches=400 if not quick else 24, checkpoint_batches=50 if not quick else 6, width=16, batch_size=64)
+        return TrainingSize(
+            batches=400 if not quick else 40, checkpoint_batches=50 if not quick else 8, width=128, batch_size=256
+        )
+    return TrainingSize(batches=400 if not quick else 24, checkpoint_batches=50 if not quick else 6, width=16, batch_size=64)
 
 
 def slots_here() -> tuple[Slot, ...]:
@@ -79,7 +81,7 @@ def kinds(slots: Sequence[Slot]) -> list[Slot]:
     return list({(slot.kind, slot.device): slot for slot in reversed(slots)}.values())[::-1]
 
 
-def trained(slots: Sequence[Slot], *, quick: bool, report: Callable[[str], None]) -> Iterator[Finding]:
+def trained(slots: Sequence[Slot], *, quick: bool, report: Callable[[str], None]) -> Iterator[MachineFinding]:
     """Findings of training on each kind of slot, and on a gang where there are two slots. `quick`: some batches only, whose times
     say little. `report` is told of each step."""
     try:
@@ -99,7 +101,7 @@ def trained(slots: Sequence[Slot], *, quick: bool, report: Callable[[str], None]
                 report(f"training on {GANG_SLOTS} slots")
                 yield _killed_and_resumed(client, f"gang of {GANG_SLOTS}", size_for(slots[0].kind, quick), GANG_SLOTS)[0]
     except (ServerError, ClientError, OSError) as error:
-        yield Finding("cluster", "PROBLEM", str(error), "`tenuto up` on this machine would fail alike.")
+        yield MachineFinding("cluster", "PROBLEM", str(error), "`tenuto up` on this machine would fail alike.")
 
 
 @contextmanager
@@ -139,43 +141,43 @@ def _use_all(client: Client, agent: str, slots: Sequence[Slot]) -> None:
         client.post(f"/agents/{agent}/enable", {"slot_id": slot.slot_id})
 
 
-def _one_slot(client: Client, name: str, slot: Slot, size: Size) -> Iterator[Finding]:
+def _one_slot(client: Client, name: str, slot: Slot, size: TrainingSize) -> Iterator[MachineFinding]:
     finding, whole = _killed_and_resumed(client, name, size, 1)
     yield finding
     if whole and whole["steps_per_second"]:
         yield _speed(name, whole["steps_per_second"], _bare_steps_per_second(slot, size))
         share = whole["stall_seconds"] * whole["steps_per_second"]
         stall = f"training waits {whole['stall_seconds'] * 1e3:.1f} ms, the time of {share:.1f} steps"
-        yield Finding(f"checkpoint on {name}" if slot.kind == "cuda" else "checkpoint", "ok", stall)
+        yield MachineFinding(f"checkpoint on {name}" if slot.kind == "cuda" else "checkpoint", "ok", stall)
 
 
-def _killed_and_resumed(client: Client, name: str, size: Size, slots: int) -> tuple[Finding, dict[str, float]]:
+def _killed_and_resumed(client: Client, name: str, size: TrainingSize, slots: int) -> tuple[MachineFinding, dict[str, float]]:
     """(finding; last validation of the run that was not killed, empty if there is none)."""
     try:
         whole, _ = _last_validation(client, size, slots, killed_at=0)
         resumed, runs = _last_validation(client, size, slots, killed_at=size.killed_at)
     except (NotCompleted, TimedOut, _NoValidation) as error:
-        return Finding(name, "PROBLEM", str(error), "Lines above the error are the last ones of the trial's log."), {}
+        return MachineFinding(name, "PROBLEM", str(error), "Lines above the error are the last ones of the trial's log."), {}
     return compared(name, size, whole["weights"], resumed["weights"], runs), whole
 
 
-def compared(name: str, size: Size, whole: float, resumed: float, runs: int) -> Finding:
+def compared(name: str, size: TrainingSize, whole: float, resumed: float, runs: int) -> MachineFinding:
     """Finding about two trials that should have ended alike. `whole`, `resumed`: digests of their weights. `runs`: number of the
     second one's runs."""
     found = f"{size.batches} batches; killed at {size.killed_at}, resumed from a checkpoint"
     if runs < 2:
-        return Finding(name, "PROBLEM", f"{size.batches} batches; the trial was not killed", "Tell the makers of Tenuto.")
+        return MachineFinding(name, "PROBLEM", f"{size.batches} batches; the trial was not killed", "Tell the makers of Tenuto.")
     if whole != resumed:
         advice = "A resumed trial does not end as one that ran through: tell the makers of Tenuto, with the lines of this check."
-        return Finding(name, "PROBLEM", f"{found}: other weights", advice)
-    return Finding(name, "ok", f"{found}: the same weights, bit for bit")
+        return MachineFinding(name, "PROBLEM", f"{found}: other weights", advice)
+    return MachineFinding(name, "ok", f"{found}: the same weights, bit for bit")
 
 
 class _NoValidation(Exception):
     pass
 
 
-def _last_validation(client: Client, size: Size, slots: int, *, killed_at: int) -> tuple[dict[str, float], int]:
+def _last_validation(client: Client, size: TrainingSize, slots: int, *, killed_at: int) -> tuple[dict[str, float], int]:
     """(metrics of the trial's last validation, number of its runs). Raises NotCompleted, TimedOut, _NoValidation."""
     experiment = client.create_experiment(_config(size, slots, killed_at), MODEL)
     try:
@@ -190,7 +192,7 @@ def _last_validation(client: Client, size: Size, slots: int, *, killed_at: int) 
     return {name: float(found.columns[name][-1]) for name in METRICS}, int(trial.data["allocations"])
 
 
-def _config(size: Size, slots: int, killed_at: int) -> dict[str, Any]:
+def _config(size: TrainingSize, slots: int, killed_at: int) -> dict[str, Any]:
     return {
         "name": "check",
         "entrypoint": "model_def:CheckTrial",
@@ -208,7 +210,7 @@ def _config(size: Size, slots: int, killed_at: int) -> dict[str, Any]:
     }
 
 
-def _bare_steps_per_second(slot: Slot, size: Size) -> float | None:
+def _bare_steps_per_second(slot: Slot, size: TrainingSize) -> float | None:
     """None: the bare loop failed."""
     command = [sys.executable, "-m", "tenuto.checking.bare_loop", *map(str, (size.width, size.batch_size, size.batches))]
     environment = {**os.environ, **device_variables((slot,)), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -219,12 +221,12 @@ def _bare_steps_per_second(slot: Slot, size: Size) -> float | None:
         return None
 
 
-def _speed(name: str, steps_per_second: float, bare: float | None) -> Finding:
+def _speed(name: str, steps_per_second: float, bare: float | None) -> MachineFinding:
     subject = "speed" if name == "one slot" else f"speed on {name}"
     if bare is None:
-        return Finding(subject, "note", f"{steps_per_second:.1f} steps/s", "The bare loop beside it failed.")
+        return MachineFinding(subject, "note", f"{steps_per_second:.1f} steps/s", "The bare loop beside it failed.")
     ratio = steps_per_second / bare
     found = f"{steps_per_second:.1f} steps/s, {ratio:.2f} of a bare loop ({bare:.1f})"
     if ratio < SPEED_RATIO_MIN:
-        return Finding(subject, "note", found, "Other work on the machine, or a slow disk, may keep it waiting.")
-    return Finding(subject, "ok", found)
+        return MachineFinding(subject, "note", found, "Other work on the machine, or a slow disk, may keep it waiting.")
+    return MachineFinding(subject, "ok", found)

@@ -14,7 +14,7 @@ from tenuto.cli.say import say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tenuto.checking.findings import Finding
+    from tenuto.checking.findings import MachineFinding
     from tenuto.embedded.files import Layout
 
 LEVEL_WIDTH = 9
@@ -50,9 +50,9 @@ def check(
         say("Nothing was found that would keep training from going well.")
 
 
-def _findings(layout: Layout, *, training: bool, quick: bool) -> Iterator[Finding]:
+def _findings(layout: Layout, *, training: bool, quick: bool) -> Iterator[MachineFinding]:
     from tenuto.checking.facts import driver_facts, machine_facts, torch_facts
-    from tenuto.checking.findings import Finding
+    from tenuto.checking.findings import MachineFinding
     from tenuto.checking.machine import judged, judged_devices
     from tenuto.checking.training import slots_here, trained
 
@@ -62,10 +62,10 @@ def _findings(layout: Layout, *, training: bool, quick: bool) -> Iterator[Findin
     if not training:
         return
     if torch.missing or torch.error:
-        yield Finding("training", "not run", "it needs PyTorch")
+        yield MachineFinding("training", "not run", "it needs PyTorch")
         return
     if driver.error:
-        yield Finding("training", "not run", "the GPUs cannot be read")
+        yield MachineFinding("training", "not run", "the GPUs cannot be read")
         return
     yield from trained(slots_here(), quick=quick, report=_progress)
 
@@ -74,7 +74,7 @@ def _progress(line: str) -> None:
     say(f"... {line}", file=sys.stderr, flush=True)
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: MachineFinding) -> None:
     say(f"{finding.level:<{LEVEL_WIDTH}}{finding.subject:<{SUBJECT_WIDTH}}{finding.found}", flush=True)
     if finding.advice:
         say(f"{'':<{LEVEL_WIDTH + SUBJECT_WIDTH}}{finding.advice}", flush=True)

@@ -47,6 +47,7 @@ EXTRAS = {
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
 USED_BY = {
+    "tenuto.checking.model": ("torch",),
     "tenuto.pytorch": ("torch",),
     "tenuto.workers.pytorch": ("torch", "safetensors"),
     "tenuto.workers.keras": ("keras", "tensorflow", "torch", "safetensors"),
