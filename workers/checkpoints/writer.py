@@ -1,7 +1,8 @@
 """Saves checkpoints in the background: the training thread hands over a copy of its state and goes on.
 
-At most one checkpoint is under way; the next save waits until it is done. This back-pressure bounds memory to one copy of the
-state and the disk to one checkpoint's files. A checkpoint is reported when every byte of it is stored, never before.
+One checkpoint is stored at a time, and at most one more waits for its turn as a copy in memory; the next save waits until the
+first is done. This back-pressure bounds memory to two copies of the state and the disk to one checkpoint's files. A checkpoint is
+reported when every byte of it is stored, never before, and in the order in which they were saved.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,9 @@ LEAVING_TRIES_MAX = 60
 PAUSE_SECONDS_MAX = 10.0
 FILES_ALWAYS_REPORTED = 1_000
 """Most files of a report that is small with any names (at most 4 KiB each); reports with more are measured."""
+UNDER_WAY_MAX = 2
+"""Most checkpoints under way: the one being stored, and the next one. A store that is slow for a moment holds up no training; one
+that is always too slow would hold it up with any number."""
 WAIT_SAID_SECONDS = 5.0
 """Wait for the store after which the log says that it is too slow."""
 
@@ -69,14 +74,18 @@ class CheckpointWriter:
         base: Manifest | None = None,
         sleep: Callable[[float], None] = time.sleep,
         suffix: str = "",
+        under_way_max: int = UNDER_WAY_MAX,
     ) -> None:
         """`report` may be called from another thread. `base`: manifest that the trial was restored from. `suffix`:
-        distinguishes this process's files from those of others that save the same checkpoint."""
+        distinguishes this process's files from those of others that save the same checkpoint. `under_way_max`: most
+        checkpoints under way, from 1."""
+        self._under_way_max = under_way_max
         self._suffix = suffix
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
         self._retries = assignment.config.checkpoint_storage.on_failure == "retry"
         self._base = base
-        self._thread: threading.Thread | None = None
+        self._under_way: deque[threading.Thread] = deque()
+        """Threads that store a checkpoint each, one after the other, oldest first."""
         self._error: BaseException | None = None
         self._stored: list[str] = []
         self._failed_in_background = False
@@ -92,21 +101,23 @@ class CheckpointWriter:
         """Saves in the background: `snapshot` copies the state now, and the function that it returns is called once, in another
         thread.
 
-        Waits first for the previous checkpoint. `then` is called by the other thread when this checkpoint is reported or given
-        up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the latest at the next
-        call.
+        Waits first if as many are under way as may be. `then` is called by the other thread when this checkpoint is reported or
+        given up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the latest at
+        the next call.
         """
-        self.wait()
+        self.wait(self._under_way_max - 1)
         if self._failed_in_background and self._retries:
             self.save_now(position, snapshot, keep=keep)
             if then is not None:
                 then()
             return
         fill = snapshot()
-        self._thread = threading.Thread(
-            target=self._work, args=(position, fill, then, keep), name="tenuto-checkpoint", daemon=True
+        before = self._under_way[-1] if self._under_way else None
+        thread = threading.Thread(
+            target=self._work, args=(before, position, fill, then, keep), name="tenuto-checkpoint", daemon=True
         )
-        self._thread.start()
+        self._under_way.append(thread)
+        thread.start()
 
     def save_now(
         self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False, keep: Keep = checkpoints.save
@@ -118,17 +129,16 @@ class CheckpointWriter:
         tries_max = LEAVING_TRIES_MAX if leaving else (None if self._retries else TRIES_MAX)
         return self._save(position, snapshot, tries_max, keep)
 
-    def wait(self) -> None:
-        """Returns when nothing is under way. Raises the error of the background thread."""
-        thread = self._thread
-        if thread is not None:
+    def wait(self, left: int = 0) -> None:
+        """Returns when at most `left` checkpoints are under way. Raises the error of the background threads."""
+        while self.under_way > left:
+            thread = self._under_way[0]
             started = time.monotonic()
             thread.join(WAIT_SAID_SECONDS)
             if thread.is_alive():
                 self._say("training waits: the previous checkpoint is still being stored")
                 thread.join()
                 self._say(f"training goes on after {time.monotonic() - started:.0f} s; save less often, or use a faster store")
-            self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -147,10 +157,20 @@ class CheckpointWriter:
         return taken
 
     @property
-    def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+    def full(self) -> bool:
+        """True if the next `save` has to wait."""
+        return self.under_way >= self._under_way_max
 
-    def _work(self, position: Position, fill: Fill, then: Callable[[], None] | None, keep: Keep) -> None:
+    @property
+    def under_way(self) -> int:
+        """Checkpoints that are being stored or wait for their turn."""
+        while self._under_way and not self._under_way[0].is_alive():
+            self._under_way.popleft()
+        return len(self._under_way)
+
+    def _work(
+        self, before: threading.Thread | None, position: Position, fill: Fill, then: Callable[[], None] | None, keep: Keep
+    ) -> None:
         used = False
 
         def once() -> Fill:
@@ -160,6 +180,10 @@ class CheckpointWriter:
             used = True
             return fill
 
+        if before is not None:
+            before.join()
+        if self._error is not None:  # the training ends by it; its checkpoints are those before the error
+            return
         try:
             stored = self._save(position, once, None if self._retries else TRIES_MAX, keep)
             self._failed_in_background = not stored

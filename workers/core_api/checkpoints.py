@@ -92,6 +92,7 @@ class Checkpoints:
             # Another experiment's checkpoint may be deleted at any time, so it cannot be the base of a save.
             base=self._source.base if self._source is not None and not self._source.source.weights_only else None,
             suffix=self._suffix,
+            under_way_max=1,  # the script's files are on the disk already, which has room for few checkpoints
         )
 
     def __getattr__(self, name: str) -> Any:

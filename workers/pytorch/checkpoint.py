@@ -160,6 +160,15 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
     buffers.prepare([models, [optimizer.state_dict() for optimizer in context._optimizers]])
 
 
+def memory_needed(parts: Parts, buffers: snapshots.Buffers) -> int:
+    """Bytes of the models and optimizers, whose copy is most of a copy of the state. 0: there is memory for it already."""
+    context = parts.context
+    if buffers.has_free or context._shards is not None:  # shards are copied to the disk
+        return 0
+    models = [dict(model.state_dict()) for model in context._models]
+    return snapshots.size_bytes([models, [optimizer.state_dict() for optimizer in context._optimizers]])
+
+
 def restore(
     parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
 ) -> Place:

@@ -264,6 +264,11 @@ def copy_threads() -> int:
     return max(1, min(COPY_THREADS_MAX, allowed))
 
 
+def size_bytes(value: Any) -> int:
+    """Bytes of the tensors in a value."""
+    return sum({_identity(tensor): tensor.nbytes for tensor in tensors_in(value) if tensor.layout is torch.strided}.values())
+
+
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
@@ -300,7 +305,7 @@ def _overlap(tensors: list[torch.Tensor]) -> bool:
 
 
 def _bounds(tensor: torch.Tensor) -> tuple[int, int]:
-    start = tensor.storage_offset()
+    start = int(tensor.storage_offset())
     last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return start * tensor.element_size(), (last + 1) * tensor.element_size()
 

@@ -42,7 +42,8 @@ def model_file(index: int) -> str:
 
 def divided(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Entries of a model's state dict that a weights file contains, and the others."""
-    tensors, others = {}, {}
+    tensors: dict[str, torch.Tensor] = {}
+    others: dict[str, Any] = {}
     for name, value in state.items():
         kept = isinstance(value, torch.Tensor) and value.layout is torch.strided
         (tensors if kept else others)[name] = value
