@@ -74,12 +74,9 @@ class CheckpointWriter:
         base: Manifest | None = None,
         sleep: Callable[[float], None] = time.sleep,
         suffix: str = "",
-        under_way_max: int = UNDER_WAY_MAX,
     ) -> None:
         """`report` may be called from another thread. `base`: manifest that the trial was restored from. `suffix`:
-        distinguishes this process's files from those of others that save the same checkpoint. `under_way_max`: most
-        checkpoints under way, from 1."""
-        self._under_way_max = under_way_max
+        distinguishes this process's files from those of others that save the same checkpoint."""
         self._suffix = suffix
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
         self._retries = assignment.config.checkpoint_storage.on_failure == "retry"
@@ -97,15 +94,16 @@ class CheckpointWriter:
         snapshot: Callable[[], Fill],
         then: Callable[[], None] | None = None,
         keep: Keep = checkpoints.save,
+        before_max: int = UNDER_WAY_MAX - 1,
     ) -> None:
         """Saves in the background: `snapshot` copies the state now, and the function that it returns is called once, in another
         thread.
 
-        Waits first if as many are under way as may be. `then` is called by the other thread when this checkpoint is reported or
-        given up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the latest at
-        the next call.
+        Waits first while more than `before_max` are under way. `then` is called by the other thread when this checkpoint is
+        reported or given up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the
+        latest at the next call.
         """
-        self.wait(self._under_way_max - 1)
+        self.wait(before_max)
         if self._failed_in_background and self._retries:
             self.save_now(position, snapshot, keep=keep)
             if then is not None:
@@ -159,7 +157,7 @@ class CheckpointWriter:
     @property
     def full(self) -> bool:
         """True if the next `save` has to wait."""
-        return self.under_way >= self._under_way_max
+        return self.under_way >= UNDER_WAY_MAX
 
     @property
     def under_way(self) -> int:

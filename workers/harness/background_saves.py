@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from tenuto.schemas.config.storage import CheckpointStorage
 from tenuto.workers.checkpoints.host_memory import has_room
 from tenuto.workers.checkpoints.writer import CheckpointWriter
-from tenuto.workers.harness.trainer import Trainer
 
 Way = Literal["copy", "wait", "skip"]
+
+
+class Copied(Protocol):
+    """State that is to be saved: a trainer's, or a script's."""
+
+    @property
+    def batches(self) -> int: ...
+    @property
+    def has_snapshots(self) -> bool: ...
+    def snapshot_bytes(self) -> int: ...
 
 
 class BackgroundSaves:
@@ -22,27 +31,27 @@ class BackgroundSaves:
         self.skipped = 0
         """Checkpoints left out so far."""
 
-    def way(self, trainer: Trainer, writer: CheckpointWriter, optional: bool) -> Way:
+    def way(self, state: Copied, writer: CheckpointWriter, optional: bool) -> Way:
         """Way of the next checkpoint. `optional`: nothing hangs on it, so it may be left out. Raises errors of the checkpoints
         before it."""
-        if not self._storage.async_save or not trainer.has_snapshots:
+        if not self._storage.async_save or not state.has_snapshots:
             return "wait"
         skips = optional and self._storage.when_busy == "skip"
         if skips and writer.full:
-            return self._skip(trainer.batches)
-        if self._fits(trainer):
+            return self._skip(state.batches)
+        if self._fits(state):
             return "copy"
         if writer.under_way:
             if skips:
-                return self._skip(trainer.batches)
+                return self._skip(state.batches)
             writer.wait()  # its memory is used again
-            if self._fits(trainer):
+            if self._fits(state):
                 return "copy"
         if not self._told:
             self._told = True
             self._say(
                 f"training waits while checkpoints are stored: there is no memory for a copy of the state "
-                f"({trainer.snapshot_bytes() >> 20} MiB); give the trial more memory, or save less often"
+                f"({state.snapshot_bytes() >> 20} MiB); give the trial more memory, or save less often"
             )
         return "wait"
 
@@ -52,8 +61,8 @@ class BackgroundSaves:
         if count:
             self._say(f"{count} checkpoints were left out, because the store was still taking those before them")
 
-    def _fits(self, trainer: Trainer) -> bool:
-        needed = trainer.snapshot_bytes()
+    def _fits(self, state: Copied) -> bool:
+        needed = state.snapshot_bytes()
         return needed == 0 or self._has_room(needed)
 
     def _skip(self, batches: int) -> Way:
