@@ -87,6 +87,8 @@ class CheckpointWriter:
         self._stored: list[str] = []
         self._failed_in_background = False
         self._urgent = threading.Event()
+        self._left_at = 0
+        """Position with whose checkpoint the trial leaves; 0: not known yet."""
 
     def save(
         self,
@@ -141,6 +143,11 @@ class CheckpointWriter:
         if error is not None:
             raise error
 
+    def leave_at(self, batches: int) -> None:
+        """Gives up checkpoints of earlier positions that wait for their turn, if nothing hangs on them: the trial leaves with one
+        of this position, in the time that it is given."""
+        self._left_at = batches
+
     def forget_base(self) -> None:
         """Forgets the base: another process saves a checkpoint of the trial, after which the base may be deleted."""
         if self._base is not None:
@@ -181,6 +188,9 @@ class CheckpointWriter:
         if before is not None:
             before.join()
         if self._error is not None:  # the training ends by it; its checkpoints are those before the error
+            return
+        if before is not None and then is None and position.batches < self._left_at:
+            self._say(f"the checkpoint at batch {position.batches} gives way to that with which the trial leaves")
             return
         try:
             stored = self._save(position, once, None if self._retries else TRIES_MAX, keep)

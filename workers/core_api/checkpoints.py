@@ -309,6 +309,8 @@ class Checkpoints:
 
     def _store_now(self, position: Position, snapshot: Callable[[], Fill], keep: Keep) -> None:
         leaving = self._session.box.current.action in ("preempt", "pause")
+        if leaving:
+            self._writer.leave_at(position.batches)
         if not self._writer.save_now(position, snapshot, leaving=leaving, keep=keep) and leaving:
             raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
 

@@ -265,6 +265,8 @@ class TrainingLoop:
         told."""
         if self._gang is not None and self._collect(None):
             return True
+        if leaving:
+            self._writer.leave_at(self._trainer.batches)
         self._writer.wait()
         self._note_stored()
         if self._is_saved():
