@@ -12,7 +12,9 @@ following  the batch after, against the median batch: what writing in the backgr
 cpu        processor time of all threads during the call, and of torch.save without fsync: less disturbed by other processes
 
 Then the same trial with less state trains with one checkpoint in 20 batches, turn by turn with none: beside training
-(`when_busy: wait` and `skip`), and as before, while training waits. The last checkpoint's end is part of none of these times.
+(`when_busy: wait` and `skip`), and as before, while training waits. Each checkpoint is begun before its 20 batches, so that these
+and the writing take their time from one another. Turns are short and many, as other processes on the machine disturb each of
+them.
 """
 
 from __future__ import annotations
@@ -163,9 +165,9 @@ class Bench:
 
         def work() -> None:
             for _ in range(max(1, batches // PERIOD)):
-                self.trainer.train(self.trainer.batches + PERIOD, lambda: False)
                 if way != "none":
                     save()
+                self.trainer.train(self.trainer.batches + PERIOD, lambda: False)
 
         seconds = timed(work)[0]
         self.writer.wait()
@@ -241,13 +243,13 @@ WAYS = ("none", "wait", "skip", "waiting")
 NAMES = {"wait": "beside training, when_busy: wait", "skip": "beside training, when_busy: skip", "waiting": "training waits"}
 
 
-def throughput(bench: Bench, rounds: int, batches: int) -> dict[str, dict[str, float]]:
+def throughput(bench: Bench, turns: int, batches: int) -> dict[str, dict[str, float]]:
     """Batches per second without a checkpoint over those with one in PERIOD, by the way of saving: medians of ratios of turns."""
     bench.series("wait", 2 * PERIOD)  # memory, files
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     stored: dict[str, int] = {}
-    for round_ in range(rounds):
-        for way in WAYS if round_ % 2 else reversed(WAYS):
+    for turn in range(turns):
+        for way in WAYS if turn % 2 else reversed(WAYS):
             seconds, stored[way] = bench.series(way, batches)
             times[way].append(seconds)
     ratios = {way: [none / own for none, own in zip(times["none"], times[way], strict=True)] for way in NAMES}
@@ -267,9 +269,10 @@ def main() -> None:
     parser.add_argument("--state-mb", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--throughput-mb", type=int, default=100, help="state in the second part")
-    parser.add_argument("--batches", type=int, default=100, help="of each turn in the second part")
+    parser.add_argument("--batches", type=int, default=40, help="of each turn in the second part")
+    parser.add_argument("--turns", type=int, default=20, help="of each way in the second part")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured (default: here)")
-    options = parse(parser, state_mb=4, rounds=1, throughput_mb=1, batches=20)
+    options = parse(parser, state_mb=4, rounds=1, throughput_mb=1, batches=20, turns=1)
     with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
         found = measure(Bench(Path(name), options.state_mb), options.rounds)
     print(json.dumps(found, indent=1))
@@ -282,7 +285,7 @@ def main() -> None:
         ratio, bar = found[percent] / 100, "ratio at most 0.1"
         figure("stall of the training thread", found["stall, ms"], "ms", beside=peer, of=found[theirs], ratio=ratio, bar=bar)
     with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
-        series = throughput(Bench(Path(name), options.throughput_mb), options.rounds, options.batches)
+        series = throughput(Bench(Path(name), options.throughput_mb), options.turns, options.batches)
     print(json.dumps(series, indent=1))
     for way, row in series.items():
         ratio, bar = row["throughput, of none"], "" if way == NAMES["waiting"] else "ratio at least 0.95"

@@ -82,13 +82,12 @@ def test_what_was_given_is_saved_as_it_was_and_resumed_from(tmp_path: Path) -> N
         run = trial.start(agent, TEST_DIE_AT="17")
         assert run.wait() == -9, run.output()
         before = of_batches(agent)
-        assert sorted(before) == [3, 6, 9, 12, 15]
+        assert before, "reports of the last ones may be lost with their process"
         resumed = ended(trial, trial.agent(2, agent.checkpoints()[-1]))
         after = of_batches(resumed)
-        assert sorted(after) == [18]
-        assert {batches: report.files for batches, report in before.items()} == {
-            batches: files for batches, files in expected.items() if batches < 18
-        }
+        assert sorted([*before, *after]) == sorted(expected)
+        found = {batches: report.files for batches, report in (before | after).items()}
+        assert found == expected
         assert resumed.validations()[-1].metrics == metrics[-1]
         assert "user.pt" in stored_files(after[18]), "only what must be is pickled"
 

@@ -20,13 +20,14 @@ from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.write_failures import storage_error
 from tenuto.workers.checkpoints.writer import UNDER_WAY_MAX, CheckpointWriter, Fill, Keep, Position
-from tenuto.workers.core_api.links import link_tree
 from tenuto.workers.core_api.script_checkpoints import (
     METADATA_FILE,
     AddedFiles,
+    Beside,
     Checkpoint,
     ScriptState,
     States,
+    give_up,
     judged,
     loaded_state,
     metadata_text,
@@ -79,6 +80,7 @@ class Checkpoints:
             self._read(self._source)
         self._states: States | None = None
         """Memory for copies of the script's state; None: it has not saved any."""
+        self._beside = Beside()
         self._saves = BackgroundSaves(assignment.config.checkpoint_storage, say)
         self._writer = CheckpointWriter(
             assignment,
@@ -188,21 +190,23 @@ class Checkpoints:
             filling = self._place.staging(f"{position.checkpoint_id}-filling{self._suffix}")
         except OSError as error:
             _abandon(sharded)
-            self._give_up(steps, error)
+            give_up(self._session, steps, error)
             filling = None
         if filling is None:
             yield from self._nowhere()
             return
+        beside = self._beside = Beside()
         try:
             yield filling
             if gang is None or gang.leads:
                 self._added(steps, length, text).write(filling)
         except BaseException as error:
+            self._beside.release()
             _abandon(sharded)
             failure = storage_error(error, filling)
             shutil.rmtree(filling, ignore_errors=True)
             if failure is not None:
-                self._give_up(steps, failure)
+                give_up(self._session, steps, failure)
                 return
             raise
         self._begin(position, text)
@@ -210,11 +214,12 @@ class Checkpoints:
         def clean() -> None:
             if sharded is not None:
                 sharded.close()
+            beside.release()
             shutil.rmtree(filling, ignore_errors=True)
 
         # One before it: the files are on the disk already, which has room for few checkpoints.
         keep = store_whole if sharded is None else sharded.keep
-        self._store(position, lambda: lambda into: link_tree(filling, into), clean, keep, before_max=0)
+        self._store(position, lambda: lambda into: beside.fill(filling, into), clean, keep, before_max=0)
 
     def save_state(
         self, steps: int, state: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *, wait: bool = False
@@ -298,7 +303,7 @@ class Checkpoints:
     def _store(
         self, position: Position, snapshot: Callable[[], Fill], then: Callable[[], None] | None, keep: Keep, before_max: int
     ) -> None:
-        if self._session.box.current.action not in ("preempt", "pause"):
+        if not self._session.leaves:
             self._writer.save(position, snapshot, then=then, keep=keep, before_max=before_max)
             return
         try:
@@ -308,17 +313,10 @@ class Checkpoints:
                 then()
 
     def _store_now(self, position: Position, snapshot: Callable[[], Fill], keep: Keep) -> None:
-        leaving = self._session.box.current.action in ("preempt", "pause")
-        if leaving:
+        if leaving := self._session.leaves:
             self._writer.leave_at(position.batches)
         if not self._writer.save_now(position, snapshot, leaving=leaving, keep=keep) and leaving:
             raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
-
-    def _give_up(self, steps: int, error: OSError) -> None:
-        reason = f"the checkpoint at step {steps} could not be written ({error})"
-        if self._session.box.current.action in ("preempt", "pause"):
-            raise UserError(f"{reason}; free or repair that storage.") from error
-        say(f"{reason}; training goes on without it, free or repair that storage")
 
     def _nowhere(self) -> Iterator[Path]:
         """An empty directory whose files are discarded: the block runs all the same, so the script need not know."""

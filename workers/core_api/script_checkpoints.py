@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from tenuto.workers.checkpoints.exactness import add_breaks
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.checkpoints.writer import Fill
-from tenuto.workers.core_api.session import Session
+from tenuto.workers.core_api.links import link_tree
+from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.errors import UserError, mark_repeating, repeats_in_loading
 
 METADATA_FILE = "tenuto_metadata.json"
@@ -82,6 +83,7 @@ class States(Protocol):
 
     def size_bytes(self, values: Mapping[str, Any]) -> int: ...
     def snapshot(self, values: Mapping[str, Any]) -> Fill: ...
+    def copied(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], None], Callable[[], None]]: ...
     def write(self, values: Mapping[str, Any], directory: Path) -> None: ...
     def load(self, directory: Path) -> dict[str, Any]: ...
 
@@ -98,17 +100,23 @@ def open_states(method: str) -> States:
 
 
 @dataclass(frozen=True)
-class ScriptState:
+class GivenState:
     """State that a script has given to be saved."""
 
     batches: int
     states: States
     values: Mapping[str, Any]
-    added: AddedFiles
-    has_snapshots: bool = True
+    has_snapshots = True
 
     def snapshot_bytes(self) -> int:
         return self.states.size_bytes(self.values)
+
+
+@dataclass(frozen=True)
+class ScriptState(GivenState):
+    """State with the files of a checkpoint around it."""
+
+    added: AddedFiles
 
     def snapshot(self) -> Fill:
         """Copies it; returns a function that writes the copy into a directory, once."""
@@ -124,6 +132,31 @@ class ScriptState:
         """Writes it as it is now. Raises OSError, UserError."""
         self.states.write(self.values, directory)
         self.added.write(directory)
+
+
+class Beside:
+    """Files of one checkpoint that are written from a copy, after the script's block has ended."""
+
+    def __init__(self) -> None:
+        self._unwritten: list[Callable[[], None]] = []
+        self._releases: list[Callable[[], None]] = []
+
+    def add(self, given: GivenState, write: Callable[[Mapping[str, Any]], None]) -> None:
+        """Copies the state; `write` is called with the copy later, in another thread, until it raises no OSError."""
+        copy, wait, release = given.states.copied(given.values)
+        self._releases.append(release)
+        self._unwritten += [wait, lambda: write(copy)]
+
+    def fill(self, filling: Path, into: Path) -> None:
+        """Writes what is missing in the script's directory, and links all of it into the checkpoint's. Raises OSError."""
+        while self._unwritten:
+            self._unwritten[0]()
+            self._unwritten.pop(0)
+        link_tree(filling, into)
+
+    def release(self) -> None:
+        for release in self._releases:
+            release()
 
 
 def loaded_state(directory: Path) -> dict[str, Any]:
@@ -167,3 +200,11 @@ def read_added(directory: Path, checkpoint_id: str) -> tuple[CheckpointRecord, d
         return record, json.loads(file.read_text()) if file.exists() else {}
     except (OSError, ValidationError, ValueError) as error:
         raise CheckpointDamaged(f"checkpoint {checkpoint_id} cannot be read: {error}") from error
+
+
+def give_up(session: Session, steps: int, error: OSError) -> None:
+    """Says that a checkpoint could not be written. Raises UserError where the trial leaves: its training would be lost."""
+    reason = f"the checkpoint at step {steps} could not be written ({error})"
+    if session.leaves:
+        raise UserError(f"{reason}; free or repair that storage.") from error
+    say(f"{reason}; training goes on without it, free or repair that storage")

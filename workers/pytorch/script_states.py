@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tenuto.workers.pytorch import snapshots, state
 
@@ -37,6 +40,20 @@ class ScriptStates:
                 copier.done()
 
         return write
+
+    def copied(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], None], Callable[[], None]]:
+        """A copy for a file of another library's; a function that returns when all of it is copied, and one to be called when it
+        is no longer needed. Raises UserError for values that cannot be pickled."""
+        plain, others = state.by_kind(values)
+        again: dict[str, Any] = {}
+        if others:
+            data = io.BytesIO(state.Pickled.of(others).data)
+            again = torch.load(data, map_location="cpu", weights_only=False)  # this process has just written it
+        copier = snapshots.Copier(self._buffers)
+        copier.look(plain)
+        copy = copier(plain)
+        copier.finish()
+        return {name: copy[name] if name in copy else again[name] for name in values}, copier.wait, copier.done
 
     @staticmethod
     def write(values: Mapping[str, Any], directory: Path) -> None:
