@@ -150,8 +150,8 @@ class Bench:
         shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
         self.writer._base = None
 
-    def series(self, way: str, batches: int) -> tuple[float, int]:
-        """Seconds for so many batches with one checkpoint in PERIOD, and the number of checkpoints stored in the end."""
+    def series(self, way: str, batches: int) -> tuple[Times, int]:
+        """Times of so many batches with one checkpoint in PERIOD, and the number of checkpoints stored in the end."""
         storage = CheckpointStorage(async_save=way != "waiting", when_busy="skip" if way == "skip" else "wait")
         saves = BackgroundSaves(storage, lambda _: None)
 
@@ -169,11 +169,11 @@ class Bench:
                     save()
                 self.trainer.train(self.trainer.batches + PERIOD, lambda: False)
 
-        seconds = timed(work)[0]
+        times = timed(work)
         self.writer.wait()
         stored = len(self.writer.take_stored())
         self.clear()
-        return seconds, stored
+        return times, stored
 
     def torch_save(self, sync: bool) -> Times:
         model, optimizer = self.trainer.context._models[0], self.trainer.context._optimizers[0]
@@ -246,18 +246,25 @@ NAMES = {"wait": "beside training, when_busy: wait", "skip": "beside training, w
 def throughput(bench: Bench, turns: int, batches: int) -> dict[str, dict[str, float]]:
     """Batches per second without a checkpoint over those with one in PERIOD, by the way of saving: medians of ratios of turns."""
     bench.series("wait", 2 * PERIOD)  # memory, files
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    times: dict[str, list[Times]] = {way: [] for way in WAYS}
     stored: dict[str, int] = {}
     for turn in range(turns):
         for way in WAYS if turn % 2 else reversed(WAYS):
-            seconds, stored[way] = bench.series(way, batches)
-            times[way].append(seconds)
-    ratios = {way: [none / own for none, own in zip(times["none"], times[way], strict=True)] for way in NAMES}
+            found, stored[way] = bench.series(way, batches)
+            times[way].append(found)
+
+    def ratio(way: str, kind: int) -> float:
+        return statistics.median(none[kind] / own[kind] for none, own in zip(times["none"], times[way], strict=True))
+
+    def batch(way: str) -> float:
+        return round(statistics.median(item[0] for item in times[way]) / batches * 1e3, 1)
+
     return {
         name: {
-            "throughput, of none": round(statistics.median(ratios[way]), 3),
-            "batch, ms": round(statistics.median(times[way]) / batches * 1e3, 1),
-            "batch without checkpoints, ms": round(statistics.median(times["none"]) / batches * 1e3, 1),
+            "throughput, of none": round(ratio(way, 0), 3),
+            "the same by the training thread's processor time": round(ratio(way, 1), 3),
+            "batch, ms": batch(way),
+            "batch without checkpoints, ms": batch("none"),
             "checkpoints stored": stored[way],
         }
         for way, name in NAMES.items()
