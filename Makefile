@@ -13,7 +13,7 @@ FIRST_SEED ?= 1
 KUBERNETES_CACHE ?= $(HOME)/.cache/tenuto
 # Those of `make bench`; the others measure against peers that are not installed here, or take long.
 BENCHMARKS := event_log service_loop decision_latency reports turnover start_up containers scheduler scheduler_events provisioning search \
-	training checkpoints checkpoint_stall distributed client
+	training checkpoints checkpoint_stall checkpoint_kills distributed client
 BENCH_scheduler := --events 500 --policy priority
 STAMP := $(VENV)/.installed
 # What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.

@@ -1,14 +1,20 @@
-"""Time for which a checkpoint of 500 MB stops the training thread: `python benchmarks/checkpoint_stall.py [--rounds 6]`.
+"""Time for which checkpoints stop the training thread: `python benchmarks/checkpoint_stall.py [--rounds 6]`.
 
 A real PyTorch trial (a perceptron with Adam on the CPU) is trained by the product's trainer, and saved by its checkpoint writer
-into a shared directory on this disk, while training goes on. Turn by turn with it, the training thread saves the same state
-itself, with `torch.save` into a file on the same disk: with fsync, which is as durable as ours, and without.
+into a shared directory on this disk, while training goes on. Turn by turn with it, training waits for the same checkpoint, as
+with `checkpoint_storage.async_save: false`, and the training thread saves the same state itself, with `torch.save` into a file on
+the same disk: with fsync, which is as durable as ours, and without.
 
 stall      what the training thread waits for: in the call that takes the checkpoint (the weights' copy), and in the optimizer's
            next step (until its state's copy is done)
 first      the stall of the first checkpoint of the process, whose memory was made in the background
 following  the batch after, against the median batch: what writing in the background takes from training on this machine
 cpu        processor time of all threads during the call, and of torch.save without fsync: less disturbed by other processes
+
+Then the same trial with less state trains with one checkpoint in 20 batches, turn by turn with none: beside training
+(`when_busy: wait` and `skip`), and as before, while training waits. Each checkpoint is begun before its 20 batches, so that these
+and the writing take their time from one another. Turns are short and many, as other processes on the machine disturb each of
+them.
 """
 
 from __future__ import annotations
@@ -35,14 +41,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.storage import CheckpointStorage
 from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
+from tenuto.workers.harness.background_saves import BackgroundSaves
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch.snapshots import Copier
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 
 LAYERS = 12
 BATCH = 16
+PERIOD = 20
+"""Batches between two checkpoints of the second part."""
 
 
 class Trial(PyTorchTrial):
@@ -123,9 +133,47 @@ class Bench:
         self.writer.wait()
         [checkpoint_id] = self.writer.take_stored()
         assert checkpoint_id == position.checkpoint_id
-        shutil.rmtree(self.directory / "checkpoints")
-        self.writer._base = None
+        self.clear()
         return call, self.waited, following
+
+    def waiting(self) -> Times:
+        """Training waits until the checkpoint is stored."""
+        batches = self.trainer.batches
+        position = Position(f"1-1-2-{batches}", batches, batches)
+        found = timed(lambda: self.writer.save_now(position, lambda: self.trainer.save))
+        self.clear()
+        return found
+
+    def clear(self) -> None:
+        self.writer.wait()
+        self.writer.take_stored()
+        shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
+        self.writer._base = None
+
+    def series(self, way: str, batches: int) -> tuple[Times, int]:
+        """Times of so many batches with one checkpoint in PERIOD, and the number of checkpoints stored in the end."""
+        storage = CheckpointStorage(async_save=way != "waiting", when_busy="skip" if way == "skip" else "wait")
+        saves = BackgroundSaves(storage, lambda _: None)
+
+        def save() -> None:
+            position = Position(f"1-1-3-{self.trainer.batches}", self.trainer.batches, self.trainer.batches)
+            match saves.way(self.trainer, self.writer, optional=True):
+                case "copy":
+                    self.writer.save(position, self.trainer.snapshot)
+                case "wait":
+                    self.writer.save_now(position, lambda: self.trainer.save)
+
+        def work() -> None:
+            for _ in range(max(1, batches // PERIOD)):
+                if way != "none":
+                    save()
+                self.trainer.train(self.trainer.batches + PERIOD, lambda: False)
+
+        times = timed(work)
+        self.writer.wait()
+        stored = len(self.writer.take_stored())
+        self.clear()
+        return times, stored
 
     def torch_save(self, sync: bool) -> Times:
         model, optimizer = self.trainer.context._models[0], self.trainer.context._optimizers[0]
@@ -152,13 +200,14 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     steps = bench.train(4)
     (first, *_), first_wait, _ = bench.ours()
     calls: list[Times] = []
-    stalls, followings, durable, plain = [], [], [], []
+    stalls, followings, before, durable, plain = [], [], [], [], []
     for _ in range(rounds):
         steps += bench.train(2)
         call, waited, following = bench.ours()
         calls.append(call)
         stalls.append(call[0] + waited)
         followings.append(following)
+        before.append(bench.waiting())
         durable.append(bench.torch_save(sync=True))
         plain.append(bench.torch_save(sync=False))
 
@@ -173,8 +222,10 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
         "stall, ms": ms(stalls),
         "of it in the call, ms": ms([call[0] for call in calls]),
         "first stall, ms": round((first + first_wait) * 1e3, 1),
+        "training waits (async_save: false), ms": ms([item[0] for item in before]),
         "torch.save with fsync, ms": ms([item[0] for item in durable]),
         "torch.save without, ms": ms([item[0] for item in plain]),
+        "stall, % of training waits": percent(before),
         "stall, % of torch.save with fsync": percent(durable),
         "stall, % of torch.save without": percent(plain),
         "cpu of the call, ms": ms([call[2] for call in calls]),
@@ -188,19 +239,65 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
     }
 
 
+WAYS = ("none", "wait", "skip", "waiting")
+NAMES = {"wait": "beside training, when_busy: wait", "skip": "beside training, when_busy: skip", "waiting": "training waits"}
+
+
+def throughput(bench: Bench, turns: int, batches: int) -> dict[str, dict[str, float]]:
+    """Batches per second without a checkpoint over those with one in PERIOD, by the way of saving: medians of ratios of turns."""
+    bench.series("wait", 2 * PERIOD)  # memory, files
+    times: dict[str, list[Times]] = {way: [] for way in WAYS}
+    stored: dict[str, int] = {}
+    for turn in range(turns):
+        for way in WAYS if turn % 2 else reversed(WAYS):
+            found, stored[way] = bench.series(way, batches)
+            times[way].append(found)
+
+    def ratio(way: str, kind: int) -> float:
+        return statistics.median(none[kind] / own[kind] for none, own in zip(times["none"], times[way], strict=True))
+
+    def batch(way: str) -> float:
+        return round(statistics.median(item[0] for item in times[way]) / batches * 1e3, 1)
+
+    return {
+        name: {
+            "throughput, of none": round(ratio(way, 0), 3),
+            "the same by the training thread's processor time": round(ratio(way, 1), 3),
+            "batch, ms": batch(way),
+            "batch without checkpoints, ms": batch("none"),
+            "checkpoints stored": stored[way],
+        }
+        for way, name in NAMES.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state-mb", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--throughput-mb", type=int, default=100, help="state in the second part")
+    parser.add_argument("--batches", type=int, default=40, help="of each turn in the second part")
+    parser.add_argument("--turns", type=int, default=20, help="of each way in the second part")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured (default: here)")
-    options = parse(parser, state_mb=4, rounds=1)
+    options = parse(parser, state_mb=4, rounds=1, throughput_mb=1, batches=20, turns=1)
     with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
         found = measure(Bench(Path(name), options.state_mb), options.rounds)
     print(json.dumps(found, indent=1))
-    for peer, key in (("torch.save with fsync", "with fsync"), ("torch.save without", "without")):
-        theirs, percent = found[f"torch.save {key}, ms"], found[f"stall, % of torch.save {key}"]
-        bar = "ratio at most 0.1"
-        figure("stall of the training thread", found["stall, ms"], "ms", beside=peer, of=theirs, ratio=percent / 100, bar=bar)
+    peers = (
+        ("training waits for it", "training waits (async_save: false), ms", "stall, % of training waits"),
+        ("torch.save with fsync", "torch.save with fsync, ms", "stall, % of torch.save with fsync"),
+        ("torch.save without", "torch.save without, ms", "stall, % of torch.save without"),
+    )
+    for peer, theirs, percent in peers:
+        ratio, bar = found[percent] / 100, "ratio at most 0.1"
+        figure("stall of the training thread", found["stall, ms"], "ms", beside=peer, of=found[theirs], ratio=ratio, bar=bar)
+    with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
+        series = throughput(Bench(Path(name), options.throughput_mb), options.turns, options.batches)
+    print(json.dumps(series, indent=1))
+    for way, row in series.items():
+        ratio, bar = row["throughput, of none"], "" if way == NAMES["waiting"] else "ratio at least 0.95"
+        name, none = f"batches with one checkpoint in {PERIOD}, {way}", 1e3 / row["batch without checkpoints, ms"]
+        figure(name, 1e3 / row["batch, ms"], "batches/s", beside="without checkpoints", of=none, ratio=ratio, bar=bar)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ LAST_LINES = 60
 """Of a program's output, in the message of a test that fails."""
 AGENTS, AGENT_SLOTS = 2, 2
 PROGRAMS: dict[str, tuple[str, ...]] = {
-    "chaos": (), "checkpoint_stall": (), "checkpoints": (), "client": (), "containers": (), "ddp_resume": (),
+    "chaos": (), "checkpoint_kills": (), "checkpoint_stall": (), "checkpoints": (), "client": (), "containers": (),
+    "ddp_resume": (),
     "decision_latency": (), "distributed": (), "event_log": (), "event_streams": (), "from_determined": ("{determined}",),
     "horovod": (), "idle_connections": (), "lists": (), "metric_layouts": (), "metrics": (), "mlflow_ingest": (), "page": (),
     "past_queue": (),

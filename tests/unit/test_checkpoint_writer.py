@@ -80,27 +80,78 @@ def content(text: str) -> Callable[[], Fill]:
     return lambda: lambda directory: (directory / "state").write_text(text) and None
 
 
-def test_training_goes_on_while_one_is_stored_and_the_next_one_waits(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    gate, begun = threading.Event(), threading.Event()
+class Gate:
+    """A checkpoint that is written only when the test says so."""
 
-    def slow(directory: Path) -> None:
-        begun.set()
-        assert gate.wait(SECONDS_MAX)
-        (directory / "state").write_text("10")
+    def __init__(self, text: str) -> None:
+        self.text, self.begun, self.opened = text, threading.Event(), threading.Event()
 
-    bench.writer.save(at(10), lambda: slow, bench.then("validated 10"))
-    assert begun.wait(SECONDS_MAX)
-    assert bench.writer.busy, "the training thread was not held up"
-    assert bench.happened == []
-    threading.Timer(0.05, lambda: (bench.happened.append("released"), gate.set())).start()
-    bench.writer.save(at(20), lambda: bench.happened.append("copied 20") or content("20")())  # type: ignore[func-returns-value]
-    assert bench.happened[:4] == ["released", "saved 10", "validated 10", "copied 20"], "at most one copy at a time"
+    def __call__(self) -> Fill:
+        return self.fill
+
+    def fill(self, directory: Path) -> None:
+        self.begun.set()
+        assert self.opened.wait(SECONDS_MAX)
+        (directory / "state").write_text(self.text)
+
+
+def test_training_goes_on_while_one_is_stored_and_a_second_one_waits_its_turn(tmp_path: Path) -> None:
+    bench, gate = Bench(tmp_path), Gate("10")
+    bench.writer.save(at(10), gate, bench.then("validated 10"))
+    assert gate.begun.wait(SECONDS_MAX)
+    second = Gate("20")
+    bench.writer.save(at(20), lambda: bench.happened.append("copied 20") or second.fill, bench.then("validated 20"))  # type: ignore[func-returns-value]
+    assert bench.writer.under_way == 2
+    assert bench.writer.full
+    assert bench.happened == ["copied 20"], "the training thread was not held up"
+    assert not second.begun.is_set(), "one is written at a time"
+    threading.Timer(0.05, lambda: (bench.happened.append("released"), gate.opened.set())).start()
+    bench.writer.save(at(30), lambda: bench.happened.append("copied 30") or content("30")())  # type: ignore[func-returns-value]
+    assert bench.happened == ["copied 20", "released", "saved 10", "validated 10", "copied 30"], "at most two copies at a time"
+    second.opened.set()
     bench.writer.wait()
-    assert bench.happened[4:] == ["saved 20"]
-    assert bench.writer.take_stored() == ["1-1-1-10", "1-1-1-20"]
+    assert bench.happened[5:] == ["saved 20", "validated 20", "saved 30"]
+    assert bench.writer.take_stored() == ["1-1-1-10", "1-1-1-20", "1-1-1-30"]
     assert bench.writer.take_stored() == []
     assert bench.left_behind() == []
+
+
+def test_what_ends_the_training_leaves_no_later_checkpoint(tmp_path: Path) -> None:
+    bench, begun, opened = Bench(tmp_path), threading.Event(), threading.Event()
+
+    def wrong(directory: Path) -> None:
+        begun.set()
+        assert opened.wait(SECONDS_MAX)
+        raise TypeError("cannot pickle a lambda")
+
+    bench.writer.save(at(10), lambda: wrong)
+    assert begun.wait(SECONDS_MAX)
+    bench.writer.save(at(20), content("20"))
+    opened.set()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        bench.writer.wait()
+    assert bench.happened == []
+    assert bench.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("validated", "left_at", "stored"), [(False, 30, [10, 30]), (True, 30, [10, 20, 30]), (False, 20, [10, 20])]
+)
+def test_who_leaves_waits_for_no_checkpoint_that_nothing_hangs_on(
+    tmp_path: Path, validated: bool, left_at: int, stored: list[int]
+) -> None:
+    bench, gate = Bench(tmp_path), Gate("10")
+    bench.writer.save(at(10), gate)
+    assert gate.begun.wait(SECONDS_MAX)
+    bench.writer.save(at(20), content("20"), (lambda: None) if validated else None)
+    bench.writer.leave_at(left_at)
+    gate.opened.set()
+    if left_at == 30:
+        assert bench.writer.save_now(at(30), content("30"), leaving=True)
+    bench.writer.wait()
+    assert bench.happened == [f"saved {batches}" for batches in stored]
+    gives_way = ["the checkpoint at batch 20 gives way to that with which the trial leaves"]
+    assert bench.said == ([] if 20 in stored else gives_way)
 
 
 def test_a_report_says_what_broke_exactness(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tenuto.pytorch import PyTorchTrial, PyTorchTrialContext
+from tenuto.pytorch import PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from tenuto.schemas.config.experiment import Optimizations, Reproducibility
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import exactness
@@ -83,6 +83,79 @@ def test_training_goes_on_where_it_was(everything: type[PyTorchTrial], tmp_path:
         resumed.load(directory)
         resumed.train(END, never)
         assert_equal(state_of(resumed, tmp_path / f"resumed-{position}"), expected)
+
+
+class Itself:
+    """Says that it is its own copy, although it changes."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def __deepcopy__(self, memo: Any) -> Itself:
+        return self
+
+
+class Entangled(Linear):
+    """Keeps state whose parts are one another's, and some that exists only while it is saved."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.norm = nn.BatchNorm1d(3)
+        self.memory, self.words, self.itself = torch.zeros(100), ["begun"], Itself()
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        trial = self
+
+        class Counting(PyTorchCallback):
+            def state_dict(self) -> dict[str, Any]:
+                return {"fresh": trial.memory[:50] + 1}
+
+            def load_state_dict(self, state: Mapping[str, Any]) -> None:
+                pass
+
+        return {"counting": Counting()}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.memory[batch_idx % 100] += batch_idx
+        self.words.append(str(batch_idx))
+        self.itself.steps.append(batch_idx)
+        self.norm(torch.randn(4, 3))
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "memory": self.memory, "part": self.memory[3:], "fresh": self.memory[:50] * 2, "words": self.words,
+            "same": [self.words, self.words], "norm": self.norm.state_dict(), "last": self.memory[-1],
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.memory, self.words = state["memory"], state["words"]
+
+
+class Opaque(Entangled):
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "itself": self.itself}
+
+
+@pytest.mark.parametrize("kind", ["everything", Entangled, Opaque], ids=str)
+def test_a_copy_is_written_as_the_same_bytes_as_the_state_itself(
+    kind: Any, everything: type[PyTorchTrial], tmp_path: Path
+) -> None:
+    trainer = PyTorchTrainer(everything, info()) if kind == "everything" else PyTorchTrainer(kind, INFO)
+    for position in (3, 6, 9):  # in fresh memory, then in memory that was used
+        trainer.train(position, never)
+        (at_once := tmp_path / f"{position}-at-once").mkdir()
+        trainer.save(at_once)
+        write = trainer.snapshot()
+        trainer.train(position + 2, never)
+        (later := tmp_path / f"{position}-later").mkdir()
+        write(later)
+        names = sorted(path.name for path in at_once.iterdir())
+        assert names == sorted(path.name for path in later.iterdir())
+        assert [(name, (at_once / name).read_bytes() == (later / name).read_bytes()) for name in names] == [
+            (name, True) for name in names
+        ]
+    trainer.close()
 
 
 def test_gathered_gradients_train_as_one_large_batch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import OrderedDict
 from threading import Event, Thread
 from typing import Any
 
@@ -89,9 +90,9 @@ def test_memory_is_made_ahead_and_used_again_and_not_more_of_it() -> None:
     for _ in range(3):
         copier = Copier(buffers)
         copy = copier(state)
+        assert not any(copier._memory.values()), "nothing is left over: one copy of the state is all the memory there is"
         copier.finish()
         pointers.append({copy["model"]["w"].data_ptr(), copy["optimizer"][0].data_ptr(), copy["model"]["tied"].data_ptr()})
-        assert not any(buffers._free.values()), "nothing is left over: one copy of the state is all the memory there is"
         copier.done()
     assert pointers[0] == pointers[1] == pointers[2]
 
@@ -103,7 +104,61 @@ def test_memory_of_tensors_that_are_gone_is_let_go() -> None:
     copier([torch.randn(LARGE)])
     copier.finish()
     copier.done()
+    assert buffers._free is not None
     assert sum(len(free) for free in buffers._free.values()) == 1
+
+
+def test_two_copies_at_once_have_memory_of_their_own_and_one_remains() -> None:
+    buffers, weights = Buffers(), torch.zeros(LARGE)
+    copiers, copies = [], []
+    for number in (1.0, 2.0):
+        weights.fill_(number)
+        copiers.append(Copier(buffers))
+        copies.append(copiers[-1]([weights])[0])
+        copiers[-1].finish()
+    assert [float(copy.min()) for copy in copies] == [1.0, 2.0]
+    for copier in copiers:
+        copier.done()
+    assert buffers._free is not None
+    assert sum(len(free) for free in buffers._free.values()) == 1
+
+
+def test_what_lives_only_while_it_is_copied_is_not_taken_for_the_next_one() -> None:
+    buffers = Buffers()
+    for _ in range(3):  # the memory of a copy that is used again makes room for no new tensor at the address of one that went
+        copier = Copier(buffers)
+        copies = [copier({"a": torch.full((1000,), float(number)), "b": [number]}) for number in range(6)]
+        copier.finish()
+        assert [(float(copy["a"].min()), copy["b"]) for copy in copies] == [(number, [number]) for number in range(6)]
+        copier.done()
+
+
+@pytest.mark.parametrize("size", [8, LARGE])
+def test_what_is_one_remains_one_in_the_copy(size: int) -> None:
+    memory, words = torch.randn(size), ["a"]
+    value = {
+        "memory": memory, "head": memory[: size // 2], "rest": memory[size // 2 :], "other": torch.randn(size),
+        "turned": memory[:8].reshape(2, 4).t(), "words": words, "same": (words, OrderedDict(words=words)),
+    }  # fmt: skip
+    copier = Copier(Buffers())
+    copier.look(value)
+    copy = copier(value)
+    copier.finish()
+    before = {name: item.clone() for name, item in value.items() if isinstance(item, torch.Tensor)}
+    memory.zero_()
+    assert all(torch.equal(copy[name], item) for name, item in before.items())
+    copy["memory"].fill_(7.0)
+    assert {float(copy[name].min()) for name in ("head", "rest", "turned")} == {7.0}
+    assert copy["words"] is copy["same"][0] is copy["same"][1]["words"]
+    assert copy["words"] is not words
+
+
+def test_parts_of_one_memory_that_have_nothing_in_common_are_copied_alone() -> None:
+    memory = torch.randn(3 * LARGE)
+    copier = Copier(Buffers())
+    copier.look(value := [memory[:LARGE], memory[LARGE : LARGE + 5]])
+    assert [copy.untyped_storage().nbytes() for copy in copier(value)] == [LARGE * 4, 20]
+    copier.finish()
 
 
 def trained(optimizer: torch.optim.Optimizer, weights: torch.Tensor) -> None:

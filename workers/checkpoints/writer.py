@@ -1,7 +1,8 @@
 """Saves checkpoints in the background: the training thread hands over a copy of its state and goes on.
 
-At most one checkpoint is under way; the next save waits until it is done. This back-pressure bounds memory to one copy of the
-state and the disk to one checkpoint's files. A checkpoint is reported when every byte of it is stored, never before.
+One checkpoint is stored at a time, and at most one more waits for its turn as a copy in memory; the next save waits until the
+first is done. This back-pressure bounds memory to two copies of the state and the disk to one checkpoint's files. A checkpoint is
+reported when every byte of it is stored, never before, and in the order in which they were saved.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,9 @@ LEAVING_TRIES_MAX = 60
 PAUSE_SECONDS_MAX = 10.0
 FILES_ALWAYS_REPORTED = 1_000
 """Most files of a report that is small with any names (at most 4 KiB each); reports with more are measured."""
+UNDER_WAY_MAX = 2
+"""Most checkpoints under way: the one being stored, and the next one. A store that is slow for a moment holds up no training; one
+that is always too slow would hold it up with any number."""
 WAIT_SAID_SECONDS = 5.0
 """Wait for the store after which the log says that it is too slow."""
 
@@ -76,11 +81,14 @@ class CheckpointWriter:
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
         self._retries = assignment.config.checkpoint_storage.on_failure == "retry"
         self._base = base
-        self._thread: threading.Thread | None = None
+        self._under_way: deque[threading.Thread] = deque()
+        """Threads that store a checkpoint each, one after the other, oldest first."""
         self._error: BaseException | None = None
         self._stored: list[str] = []
         self._failed_in_background = False
         self._urgent = threading.Event()
+        self._left_at = 0
+        """Position with whose checkpoint the trial leaves; 0: not known yet."""
 
     def save(
         self,
@@ -88,25 +96,28 @@ class CheckpointWriter:
         snapshot: Callable[[], Fill],
         then: Callable[[], None] | None = None,
         keep: Keep = checkpoints.save,
+        before_max: int = UNDER_WAY_MAX - 1,
     ) -> None:
         """Saves in the background: `snapshot` copies the state now, and the function that it returns is called once, in another
         thread.
 
-        Waits first for the previous checkpoint. `then` is called by the other thread when this checkpoint is reported or given
-        up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the latest at the next
-        call.
+        Waits first while more than `before_max` are under way. `then` is called by the other thread when this checkpoint is
+        reported or given up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the
+        latest at the next call.
         """
-        self.wait()
+        self.wait(before_max)
         if self._failed_in_background and self._retries:
             self.save_now(position, snapshot, keep=keep)
             if then is not None:
                 then()
             return
         fill = snapshot()
-        self._thread = threading.Thread(
-            target=self._work, args=(position, fill, then, keep), name="tenuto-checkpoint", daemon=True
+        before = self._under_way[-1] if self._under_way else None
+        thread = threading.Thread(
+            target=self._work, args=(before, position, fill, then, keep), name="tenuto-checkpoint", daemon=True
         )
-        self._thread.start()
+        self._under_way.append(thread)
+        thread.start()
 
     def save_now(
         self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False, keep: Keep = checkpoints.save
@@ -118,20 +129,24 @@ class CheckpointWriter:
         tries_max = LEAVING_TRIES_MAX if leaving else (None if self._retries else TRIES_MAX)
         return self._save(position, snapshot, tries_max, keep)
 
-    def wait(self) -> None:
-        """Returns when nothing is under way. Raises the error of the background thread."""
-        thread = self._thread
-        if thread is not None:
+    def wait(self, left: int = 0) -> None:
+        """Returns when at most `left` checkpoints are under way. Raises the error of the background threads."""
+        while self.under_way > left:
+            thread = self._under_way[0]
             started = time.monotonic()
             thread.join(WAIT_SAID_SECONDS)
             if thread.is_alive():
                 self._say("training waits: the previous checkpoint is still being stored")
                 thread.join()
                 self._say(f"training goes on after {time.monotonic() - started:.0f} s; save less often, or use a faster store")
-            self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def leave_at(self, batches: int) -> None:
+        """Gives up checkpoints of earlier positions that wait for their turn, if nothing hangs on them: the trial leaves with one
+        of this position, in the time that it is given."""
+        self._left_at = batches
 
     def forget_base(self) -> None:
         """Forgets the base: another process saves a checkpoint of the trial, after which the base may be deleted."""
@@ -147,10 +162,20 @@ class CheckpointWriter:
         return taken
 
     @property
-    def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+    def full(self) -> bool:
+        """True if the next `save` has to wait."""
+        return self.under_way >= UNDER_WAY_MAX
 
-    def _work(self, position: Position, fill: Fill, then: Callable[[], None] | None, keep: Keep) -> None:
+    @property
+    def under_way(self) -> int:
+        """Checkpoints that are being stored or wait for their turn."""
+        while self._under_way and not self._under_way[0].is_alive():
+            self._under_way.popleft()
+        return len(self._under_way)
+
+    def _work(
+        self, before: threading.Thread | None, position: Position, fill: Fill, then: Callable[[], None] | None, keep: Keep
+    ) -> None:
         used = False
 
         def once() -> Fill:
@@ -160,6 +185,13 @@ class CheckpointWriter:
             used = True
             return fill
 
+        if before is not None:
+            before.join()
+        if self._error is not None:  # the training ends by it; its checkpoints are those before the error
+            return
+        if before is not None and then is None and position.batches < self._left_at:
+            self._say(f"the checkpoint at batch {position.batches} gives way to that with which the trial leaves")
+            return
         try:
             stored = self._save(position, once, None if self._retries else TRIES_MAX, keep)
             self._failed_in_background = not stored

@@ -6,47 +6,41 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from tenuto.kernel.storage.checkpoints import save as store_whole
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.reports import BREAK_CHARACTERS_MAX, BREAKS_MAX, CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
-from tenuto.workers.checkpoints.exactness import add_breaks, breaks_in
-from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord, UnusableCheckpoint
+from tenuto.workers.checkpoints.exactness import breaks_in
+from tenuto.workers.checkpoints.files import RECORD_FILE
 from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.write_failures import storage_error
-from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
-from tenuto.workers.core_api.links import link_tree
+from tenuto.workers.checkpoints.writer import UNDER_WAY_MAX, CheckpointWriter, Fill, Keep, Position
+from tenuto.workers.core_api.script_checkpoints import (
+    METADATA_FILE,
+    AddedFiles,
+    Beside,
+    Checkpoint,
+    ScriptState,
+    States,
+    give_up,
+    judged,
+    loaded_state,
+    metadata_text,
+    new_id,
+    open_states,
+    read_added,
+    record_of,
+)
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.shards import ShardedSave
-from tenuto.workers.errors import UserError, mark_repeating, repeats_in_loading
+from tenuto.workers.errors import UserError
 from tenuto.workers.harness import determined_names
-
-METADATA_FILE = "tenuto_metadata.json"
-"""File in each checkpoint of a script with the `metadata` that the script gave."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A stored checkpoint of the trial: type of `run.checkpoint.latest`."""
-
-    id: str
-    """Id of the checkpoint, by which the command line and the client know it."""
-    steps: int
-    """Steps trained when the checkpoint was saved."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Values that the script gave to `save`; empty if it gave none."""
-    location: str = ""
-    """Address in its store; empty: not known."""
-    weights_only: bool = False
-    """True: this is `searcher.source_checkpoint`, of another trial: this trial begins with its weights, at step 0."""
+from tenuto.workers.harness.background_saves import BackgroundSaves
 
 
 class Checkpoints:
@@ -84,6 +78,10 @@ class Checkpoints:
         """True: the trial begins where one of an earlier experiment ended, or as a copy, and has no checkpoint of its own yet."""
         if self._source is not None:
             self._read(self._source)
+        self._states: States | None = None
+        """Memory for copies of the script's state; None: it has not saved any."""
+        self._beside = Beside()
+        self._saves = BackgroundSaves(assignment.config.checkpoint_storage, say)
         self._writer = CheckpointWriter(
             assignment,
             self._place,
@@ -128,7 +126,7 @@ class Checkpoints:
             if all_ranks and self._source.complete is not None and not self._completed:
                 self._source.complete()
                 self._completed = True
-            with self._judged(latest):
+            with judged(latest, lambda: self._loads):
                 yield self._source.directory
             return
         source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
@@ -136,7 +134,7 @@ class Checkpoints:
         ranks = None if all_ranks else self._session.gang
         with restoring.restore(wanted, self._place, say, self._report, gang=ranks, alike=False, anew=False) as restored:
             assert restored is not None
-            with self._judged(latest):
+            with judged(latest, lambda: self._loads):
                 yield restored.directory
 
     def loaded(self) -> None:
@@ -158,17 +156,6 @@ class Checkpoints:
             say(f"this trial is not resumed exactly: {sentence}")
 
     @contextmanager
-    def _judged(self, checkpoint: Checkpoint) -> Iterator[None]:
-        """Context of the script's loading: an error of its code would repeat at each start."""
-        loads = self._loads
-        try:
-            yield
-        except Exception as error:
-            if self._loads == loads and repeats_in_loading(error):
-                mark_repeating(error, f"Checkpoint {checkpoint.id} cannot be loaded, and a restart would not help.")
-            raise
-
-    @contextmanager
     def save(self, steps: int, metadata: Mapping[str, Any] | None = None, *, shard: bool = False) -> Iterator[Path]:
         """An empty directory for the script's files: use in a `with`. They become a checkpoint after the block has ended, while
         the script goes on; if the block raises, it leaves no trace. A second save waits for the first.
@@ -187,7 +174,7 @@ class Checkpoints:
                         (directory / "steps").write_text(str(operation.steps))
                     run.report_validation(operation.steps, {run.metric: 0.5})
         """
-        text, gang = _metadata_text(metadata or {}), self._session.gang
+        text, gang = metadata_text(metadata or {}), self._session.gang
         if gang is not None and not gang.leads and not shard:
             self._writer.forget_base()
             yield from self._nowhere()
@@ -197,37 +184,99 @@ class Checkpoints:
             self._shards += 1
             sharded = ShardedSave(gang, self._shards)
         length = self._length_of(steps)
-        position = Position(self._new_id(steps), steps, length)
+        position = Position(new_id(self._session, steps, self._ids), steps, length)
         self.begun_clock = self._session.clock.monotonic()
         try:
             filling = self._place.staging(f"{position.checkpoint_id}-filling{self._suffix}")
         except OSError as error:
             _abandon(sharded)
-            self._give_up(steps, error)
+            give_up(self._session, steps, error)
             filling = None
         if filling is None:
             yield from self._nowhere()
             return
+        beside = self._beside = Beside()
         try:
             yield filling
             if gang is None or gang.leads:
-                (filling / RECORD_FILE).write_bytes(self._record(steps, length).to_json() + b"\n")
-                (filling / METADATA_FILE).write_text(text + "\n")
-                add_breaks(filling, self._breaks)
+                self._added(steps, length, text).write(filling)
         except BaseException as error:
+            self._beside.release()
             _abandon(sharded)
             failure = storage_error(error, filling)
             shutil.rmtree(filling, ignore_errors=True)
             if failure is not None:
-                self._give_up(steps, failure)
+                give_up(self._session, steps, failure)
                 return
             raise
+        self._begin(position, text)
+
+        def clean() -> None:
+            if sharded is not None:
+                sharded.close()
+            beside.release()
+            shutil.rmtree(filling, ignore_errors=True)
+
+        # One before it: the files are on the disk already, which has room for few checkpoints.
+        keep = store_whole if sharded is None else sharded.keep
+        self._store(position, lambda: lambda into: beside.fill(filling, into), clean, keep, before_max=0)
+
+    def save_state(
+        self, steps: int, state: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *, wait: bool = False
+    ) -> None:
+        """Saves a state of tensors, numbers and other picklable values as a checkpoint: copies it, and returns. It is written and
+        stored while the script goes on, which may change the state at once; at most two are under way, and a third one waits.
+        `load_state` returns it. Needs torch.
+
+        `steps`: position in the trial. `state`: values by name, such as state dicts. `metadata`: any JSON, which
+        `latest.metadata` holds; None: empty. `wait`: True: returns when the checkpoint is stored, or given up, which the log
+        says. It waits, too, where the trial is told to leave, where there is no memory for a copy (the log says so), and with
+        `checkpoint_storage.async_save: false`. Full or unreachable storage is told as by `save`. Raises UserError for values that
+        cannot be pickled. On several ranks the state of rank 0 is stored; call it on all of them.
+
+            with tenuto.init() as run:
+                for operation in run.operations():
+                    run.checkpoint.save_state(operation.steps, {"steps": operation.steps, "words": ["a", "b"]})
+                    run.report_validation(operation.steps, {run.metric: 0.5})
+        """
+        if not isinstance(state, Mapping):
+            raise UserError(f"run.checkpoint.save_state: the state must be a dict, not {type(state).__name__}.")
+        text, gang = metadata_text(metadata or {}), self._session.gang
+        if gang is not None and not gang.leads:
+            self._writer.forget_base()
+            return
+        if self._states is None:
+            self._states = open_states("save_state")
+        states, length = self._states, self._length_of(steps)
+        position = Position(new_id(self._session, steps, self._ids), steps, length)
+        self.begun_clock = self._session.clock.monotonic()
+        self._begin(position, text)
+        given = ScriptState(steps, states, dict(state), self._added(steps, length, text))
+        if wait or self._saves.way(given, self._writer, optional=False) == "wait":
+            self._store_now(position, lambda: given.write, store_whole)
+        else:
+            self._store(position, given.snapshot, None, store_whole, UNDER_WAY_MAX - 1)
+
+    def load_state(self) -> dict[str, Any]:
+        """State that `save_state` saved in `latest`, its tensors on the CPU. Values that are no tensors, numbers, words or
+        containers of these are unpickled, so load only what you trust. Raises UserError if there is no checkpoint, or if another
+        way of saving made it.
+
+            with tenuto.init() as run:
+                words = run.checkpoint.load_state()["words"] if run.checkpoint.latest is not None else []
+        """
+        with self.restore() as directory:
+            return loaded_state(directory)
+
+    def _begin(self, position: Position, metadata: str) -> None:
         self.is_foreign = False
-        self._ids.add(position.checkpoint_id)
-        self._saving[position.checkpoint_id] = Checkpoint(
-            position.checkpoint_id, steps, json.loads(text), self._place.location_of(position.checkpoint_id)
-        )
-        self._store(position, filling, sharded)
+        name = position.checkpoint_id
+        self._ids.add(name)
+        self._saving[name] = Checkpoint(name, position.batches, json.loads(metadata), self._place.location_of(name))
+
+    def _added(self, steps: int, length: int, metadata: str) -> AddedFiles:
+        record = record_of(self._session, steps, length, self._validation_at(steps))
+        return AddedFiles(record, metadata, tuple(self._breaks))
 
     def adopt(self) -> None:
         """Stores another trial's checkpoint, from which this one begins, as this trial's own: it counts for this trial, so it
@@ -251,69 +300,32 @@ class Checkpoints:
         """Deletes the local copy of the checkpoint from which the trial resumed. Called when the run is closed."""
         self._fetched.close()
 
-    def _store(self, position: Position, filling: Path, sharded: ShardedSave | None) -> None:
-        def clean() -> None:
-            if sharded is not None:
-                sharded.close()
-            shutil.rmtree(filling, ignore_errors=True)
-
-        def snapshot() -> Fill:
-            return lambda into: link_tree(filling, into)
-
-        keep = store_whole if sharded is None else sharded.keep
-        action = self._session.box.current.action
-        if action not in ("preempt", "pause"):
-            self._writer.save(position, snapshot, then=clean, keep=keep)
+    def _store(
+        self, position: Position, snapshot: Callable[[], Fill], then: Callable[[], None] | None, keep: Keep, before_max: int
+    ) -> None:
+        if not self._session.leaves:
+            self._writer.save(position, snapshot, then=then, keep=keep, before_max=before_max)
             return
         try:
-            stored = self._writer.save_now(position, snapshot, leaving=True, keep=keep)
+            self._store_now(position, snapshot, keep)
         finally:
-            clean()
-        if not stored:
-            raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
+            if then is not None:
+                then()
 
-    def _give_up(self, steps: int, error: OSError) -> None:
-        reason = f"the checkpoint at step {steps} could not be written ({error})"
-        if self._session.box.current.action in ("preempt", "pause"):
-            raise UserError(f"{reason}; free or repair that storage.") from error
-        say(f"{reason}; training goes on without it, free or repair that storage")
+    def _store_now(self, position: Position, snapshot: Callable[[], Fill], keep: Keep) -> None:
+        if leaving := self._session.leaves:
+            self._writer.leave_at(position.batches)
+        if not self._writer.save_now(position, snapshot, leaving=leaving, keep=keep) and leaving:
+            raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
 
     def _nowhere(self) -> Iterator[Path]:
         """An empty directory whose files are discarded: the block runs all the same, so the script need not know."""
         with self._place.scratch() as directory:
             yield directory
 
-    def _record(self, steps: int, length: int) -> CheckpointRecord:
-        assignment = self._session.assignment
-        return CheckpointRecord(
-            experiment_id=assignment.experiment_id,
-            trial_id=assignment.trial_id,
-            batches=steps,
-            length=length,
-            unit=assignment.config.searcher.max_length.unit,
-            hyperparameters=assignment.hyperparameters,
-            trial_seed=assignment.trial_seed,
-            context_hash=assignment.context_hash,
-            validation=self._validation_at(steps),
-        )
-
-    def _new_id(self, steps: int) -> str:
-        """Id of a new checkpoint. One position may be saved twice: at the end of an epoch, and again because the trial leaves
-        there."""
-        base = f"{self._session.assignment.allocation_id}-{steps}"
-        number = 1
-        while (checkpoint_id := base if number == 1 else f"{base}-{number}") in self._ids:
-            number += 1
-        return checkpoint_id
-
     def _read(self, restored: Restored) -> None:
         source, directory = restored.source, restored.directory
-        try:
-            record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
-            metadata_file = directory / METADATA_FILE
-            metadata = json.loads(metadata_file.read_text()) if metadata_file.exists() else {}
-        except (OSError, ValidationError, ValueError) as error:
-            raise UnusableCheckpoint(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
+        record, metadata = read_added(directory, source.checkpoint_id)
         if not source.weights_only:
             self._breaks = list(breaks_in(directory))
         steps = 0 if source.weights_only else source.batches
@@ -332,10 +344,3 @@ class Checkpoints:
 def _abandon(sharded: ShardedSave | None) -> None:
     if sharded is not None:
         sharded.abandon()
-
-
-def _metadata_text(metadata: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(metadata), ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"a checkpoint's metadata must be JSON: {error}; save other values as files.") from None

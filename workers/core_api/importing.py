@@ -25,7 +25,6 @@ from tenuto.schemas.reports import (
     ValidationReport,
 )
 from tenuto.workers.checkpoints.files import RECORD_FILE
-from tenuto.workers.core_api.checkpoints import METADATA_FILE
 from tenuto.workers.core_api.links import link_or_copy
 from tenuto.workers.core_api.local_record import (
     CODE_DIRECTORY,
@@ -38,6 +37,7 @@ from tenuto.workers.core_api.local_record import (
     store_of,
 )
 from tenuto.workers.core_api.run import Run
+from tenuto.workers.core_api.script_checkpoints import METADATA_FILE
 from tenuto.workers.core_api.session import Session, current, say
 from tenuto.workers.core_api.start import init
 from tenuto.workers.errors import UserError

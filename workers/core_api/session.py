@@ -58,6 +58,12 @@ class Session:
     """The script's waits for other ranks, if there are any."""
     shorten: Shorten | None = None
     """Makes the schedule of a rehearsal."""
+
+    @property
+    def leaves(self) -> bool:
+        """True if the trial is to give up its slots and go on later."""
+        return self.box.current.action in ("preempt", "pause")
+
     run: Run | None = None
     """Result of `tenuto.init()`."""
     trained: Action | None = None

@@ -106,6 +106,10 @@ class Trainer(ABC):
     has_snapshots: bool = False
     """True: `snapshot` makes a copy."""
 
+    def snapshot_bytes(self) -> int:
+        """Host memory that the next copy needs beyond what is kept for it, in bytes. 0: none, or not known."""
+        return 0
+
     def collect(self) -> None:  # noqa: B027 - a trainer without ranks has nothing to collect
         """Collects what the checkpoint needs of the other ranks; called on all ranks before rank 0 saves. A second call at the
         same position does nothing."""

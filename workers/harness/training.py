@@ -16,8 +16,6 @@ from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
 from tenuto.schemas.reports import (
     CheckpointReport,
     DamageReport,
-    MetricPoint,
-    MetricsReport,
     ProgressReport,
     TrainingEndedReport,
     ValidationReport,
@@ -29,8 +27,10 @@ from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.connection.directives import AgentGone, DirectiveBox
 from tenuto.workers.errors import UserError, metric_warning
 from tenuto.workers.harness import early_end
+from tenuto.workers.harness.background_saves import BackgroundSaves
 from tenuto.workers.harness.batch_sizes import refuse_batch_rules
 from tenuto.workers.harness.end_wish import EndWish
+from tenuto.workers.harness.metric_points import MetricPoints
 from tenuto.workers.harness.report_ids import ids_of
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.resuming import load_checkpoint
@@ -40,9 +40,6 @@ from tenuto.workers.launch.gang import Gang, GangBox
 
 PROGRESS_SECONDS_MIN = 5.0
 """Shortest time between two progress reports. They decide nothing: people, and the choice of cheap victims, need no more."""
-METRICS_SECONDS_MIN = 1.0
-METRICS_POINTS_MAX = 100
-"""Points of metrics that share a report: at most one report a second, or one per hundred points."""
 
 
 def say(text: str) -> None:
@@ -91,8 +88,9 @@ class TrainingLoop:
         self._joined: tuple[ValidationReport | TrainingEndedReport, ...] = ()
         """Reports to be sent with the next checkpoint's report, in one call, so that a search that reacts sees all at once."""
         self._wish = EndWish(trainer, box, gang)
-        self._points: list[MetricPoint] = []
-        self._points_sent_at = self._progress_sent_at = self._saved_clock = clock.monotonic()
+        self._points = MetricPoints(self._ids, reporter, clock)
+        self._saves = BackgroundSaves(assignment.config.checkpoint_storage, self._say)
+        self._progress_sent_at = self._saved_clock = clock.monotonic()
 
     def run(self) -> Action:
         """Trains; returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or errors of
@@ -219,7 +217,7 @@ class TrainingLoop:
             self._report_joined()
         else:
             self._save(then=lambda: self._report_validation(batches, validation))
-        self._send_points()  # this may be a long wait
+        self._points.send()  # this may be a long wait
 
     def _warn_of_missing_metric(self) -> None:
         """Warns once per position in the trial's log about a missing metric, because the search goes on without this trial."""
@@ -234,25 +232,30 @@ class TrainingLoop:
                 raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
         elif action != "kill":
             self._writer.wait()  # what is under way, with the validation that is reported after it
+        self._saves.tell_skipped()
         if action != "kill":
-            self._send_points()
+            self._points.send()
             self._reporter.flush()
 
     def _save(self, then: Callable[[], None] | None = None) -> None:
-        """Saves and reports a position once. Returns when the state is copied; if the trainer cannot copy, when it is stored.
-        `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
+        """Saves and reports a position once. Returns when the state is copied; without a copy, when it is stored. `then` is
+        called after the report, or when the checkpoint was given up, perhaps by another thread; None: nothing hangs on it."""
         if self._gang is not None and self._collect(then):
             return
         if self._trainer.batches in self._saving.values():  # under way already: no batch was trained since
             self._writer.wait()
             self._note_stored()
-        if self._is_saved() or not self._trainer.has_snapshots:
+        way = "wait" if self._is_saved() else self._saves.way(self._trainer, self._writer, optional=then is None)
+        if way == "wait":
             self._save_now()
             if then is not None:
                 then()
             return
+        if way == "skip":
+            self._saved_clock = self._clock.monotonic()
+            return
         position = self._position()
-        self._send_points()  # a trial that resumes from here does not make them again
+        self._points.send()  # a trial that resumes from here does not make them again
         self._saving[position.checkpoint_id] = position.batches
         self._saved_clock = self._clock.monotonic()
         self._writer.save(position, lambda: self._filler(self._trainer.snapshot()), then)
@@ -262,12 +265,14 @@ class TrainingLoop:
         told."""
         if self._gang is not None and self._collect(None):
             return True
+        if leaving:
+            self._writer.leave_at(self._trainer.batches)
         self._writer.wait()
         self._note_stored()
         if self._is_saved():
             return True
         position = self._position()
-        self._send_points()
+        self._points.send()
         self._saving[position.checkpoint_id] = position.batches
         self._saved_clock = self._clock.monotonic()
         stored = self._writer.save_now(position, lambda: self._filler(self._trainer.save), leaving=leaving)
@@ -335,15 +340,4 @@ class TrainingLoop:
         self._reporter.report("tracker", report)
 
     def _take_metrics(self) -> None:
-        metrics = self._trainer.take_metrics()
-        if metrics:
-            self._points.append(MetricPoint(batches=self._trainer.batches, time_us=self._clock.now_us(), metrics=metrics))
-        waited = self._clock.monotonic() - self._points_sent_at
-        if waited >= METRICS_SECONDS_MIN or len(self._points) >= METRICS_POINTS_MAX:
-            self._send_points()
-
-    def _send_points(self) -> None:
-        self._points_sent_at = self._clock.monotonic()
-        if self._points:
-            self._reporter.report("metrics", MetricsReport(**self._ids, points=tuple(self._points)))
-            self._points.clear()
+        self._points.add(self._trainer.batches, self._trainer.take_metrics())

@@ -25,6 +25,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from tenuto.workers.core_api import Run
 from tenuto.workers.errors import UserError
 from tenuto.workers.integrations import ranks
+from tenuto.workers.integrations.lightning_beside import save_beside
 from tenuto.workers.integrations.lightning_data import Passes, attach
 from tenuto.workers.integrations.lightning_files import begin_loops, weights, whole
 from tenuto.workers.integrations.lightning_metrics import METRICS_FILE, Carried, state_of
@@ -330,7 +331,7 @@ class TenutoCallback(Callback):  # type: ignore[misc]
         if between_epochs:
             begin_loops(trainer.fit_loop.epoch_loop)
         with self._run.checkpoint.save(self.steps, metadata) as directory:
-            trainer.save_checkpoint(directory / CHECKPOINT_FILE)
+            save_beside(trainer, self._run, self.steps, directory / CHECKPOINT_FILE)
             states = ranks.of_all(self._run, seeds.random_state())
             torch.save(states if len(states) > 1 else states[0], directory / RANDOM_FILE)
             torch.save(ranks.of_all(self._run, state_of(trainer, self._validation_names)), directory / METRICS_FILE)

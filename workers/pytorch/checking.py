@@ -155,9 +155,11 @@ def check_callback(callback: PyTorchCallback) -> None:
         )
 
 
-def saves_on_the_way(config: Mapping[str, Any]) -> bool:
-    """True if checkpoints are made during training, and not only where it waits for the search."""
-    return any(config.get(name) for name in ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes"))
+def copies_on_the_way(config: Mapping[str, Any]) -> bool:
+    """True if the state is copied during training: for checkpoints that are not only made where it waits for the search."""
+    beside = (config.get("checkpoint_storage") or {}).get("async_save", True)
+    periods = ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes")
+    return beside and any(config.get(name) for name in periods)
 
 
 def epoch_batches(trial: PyTorchTrial, context: PyTorchTrialContext, training: DataLoader[Any]) -> int | None:

@@ -89,39 +89,49 @@ def capture(
 
     Raises UserError for state that cannot be copied; the function raises OSError, and UserError for state that cannot be pickled.
     """
-    context, copier = parts.context, None if buffers is None else snapshots.Copier(buffers)
-    copy: Callable[[Any], Any] = _as_it_is if copier is None else copier
-    later: Callable[[Any], Any] = _as_it_is if copier is None else copier.later
-    tensor: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach if copier is None else copier.tensor
-    shards = context._shards  # then models and optimizers are in files of their own
-    models = [copy(dict(model.state_dict())) for model in context._models] if shards is None else []
+    context, shards = parts.context, parts.context._shards  # with shards, models and optimizers are in files of their own
+    detached = torch.Tensor.detach
+    weights, models_other = [], []
+    for model in context._models:
+        tensors, others = state.divided(dict(model.state_dict())) if shards is None else ({}, {})
+        weights.append(tensors)
+        models_other.append(others)
     saved: dict[str, Any] = {
         "batches": context._batches,
         "groups": groups.groups_of(context._optimizers, context._models),
-        "optimizers": later([optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers]),
-        "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
-        "schedulers": copy([SchedulerState(item.scheduler).state_dict() for item in context._schedulers]),
+        "optimizers": [optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers],
+        "gradients": open_gradients(context._optimizers, detached) if shards is None else [None for _ in context._optimizers],
+        "schedulers": [SchedulerState(item.scheduler).state_dict() for item in context._schedulers],
         "given": parts.given,
         "learning_rate": context._scaling.state(),
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
-        "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
-        "models_unsaved": copy([_unsaved(model, context) for model in context._models]),
+        "scalers": [scaler.state_dict() for scaler in context._scalers],
+        "models_unsaved": [_unsaved(model, context) for model in context._models],
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
-        "reducers": copy([_state_of(item.reducer) if item.for_training else None for item in context._reducers]),
-        "carried": copy([item.carried for item in context._reducers]),
-        "callbacks": copy({name: _state_of(callback) for name, callback in parts.callbacks.items()}),
-        "stream": copy(data.stream),
+        "reducers": [_state_of(item.reducer) if item.for_training else None for item in context._reducers],
+        "carried": [item.carried for item in context._reducers],
+        "callbacks": {name: _state_of(callback) for name, callback in parts.callbacks.items()},
+        "stream": data.stream,
         "orders": data.orders,
         "last_batch": data.last_batch,
-        "dataset": copy(data.dataset),
-        "trial": copy(_state_of(parts.trial)),
+        "dataset": data.dataset,
+        "trial": _state_of(parts.trial),
         "attributes": parts.attributes.state(),
     }
     if collected is not None:
         saved["ranks"] = collected.ranks
+    saved["models_other"] = models_other
+    plain, others = state.by_kind(saved)
+    kept: dict[str, Any] | state.Pickled = others
+    copier = None if buffers is None else snapshots.Copier(buffers)
     if copier is not None:
+        kept = state.Pickled.of(others) if others else others  # at once: what its own code does later does not reach it
+        copier.look(plain)
+        weights = [copier(tensors) for tensors in weights]
+        plain = {name: copier.later(value) if name == "optimizers" else copier(value) for name, value in plain.items()}
         copier.finish()
+    shard_files = None if shards is None else shards.files()
     user_attributes.note_unsaved(context, parts.trial, parts.attributes, parts.structure, parts.exactness)
     exactness = parts.exactness.record()
 
@@ -129,11 +139,12 @@ def capture(
         try:
             if copier is not None:
                 copier.wait()
-            others = [state.save_model(model, directory / state.model_file(index)) for index, model in enumerate(models)]
-            if shards is not None:
-                shards.write(directory)
-                others = [{} for _ in context._models]
-            state.save_parts({**saved, "models_other": others}, directory)
+            for index, tensors in enumerate(weights):
+                if shard_files is None:
+                    state.save_model(tensors, directory / state.model_file(index))
+            if shard_files is not None:
+                shard_files.move(directory)
+            state.save_kinds(plain, kept, directory)
             (directory / EXACTNESS_FILE).write_bytes(exactness)
         finally:
             if copier is not None:
@@ -147,6 +158,15 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
     context = parts.context
     models = [dict(model.state_dict()) for model in context._models]
     buffers.prepare([models, [optimizer.state_dict() for optimizer in context._optimizers]])
+
+
+def memory_needed(parts: Parts, buffers: snapshots.Buffers) -> int:
+    """Bytes of the models and optimizers, whose copy is most of a copy of the state. 0: there is memory for it already."""
+    context = parts.context
+    if buffers.has_free or context._shards is not None:  # shards are copied to the disk
+        return 0
+    models = [dict(model.state_dict()) for model in context._models]
+    return snapshots.size_bytes([models, [optimizer.state_dict() for optimizer in context._optimizers]])
 
 
 def restore(
@@ -253,10 +273,6 @@ def _has_hyperparameters(directory: Path, hyperparameters: Mapping[str, Any]) ->
     except FileNotFoundError:
         return True
     return record.hyperparameters == dict(hyperparameters)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _check_same(saved: Mapping[str, Any], context: PyTorchTrialContext, callbacks: Mapping[str, Any]) -> None:

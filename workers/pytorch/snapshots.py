@@ -4,11 +4,13 @@ Training waits for the copying, so it is made as cheap as the machine allows: in
 several times as much as copying, because the system provides it page by page), by several threads if there are processors for
 them, and without torch's thread pool, which belongs to the training. The optimizers' state, which is most of the state, changes
 only when an optimizer steps: it is copied while the next forward and backward pass run, and the step waits for it (as in
-CheckFreq, Mohan et al., FAST 2021, section 4.1).
+CheckFreq, Mohan et al., FAST 2021, section 4.1). A GPU copies into pinned memory, in the order of its stream: what training asks
+of it afterwards happens after the copy, so the training thread waits for nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import errno
@@ -35,41 +37,61 @@ SMALL_BYTES_MAX = 64 << 10
 _Key = tuple[Any, ...]
 
 
+_Memory = dict[_Key, list[torch.Tensor]]
+
+
 class Buffers:
-    """Memory for copies: made ahead, and reused by the next copy. Holds at most one copy of the state."""
+    """Memory for copies: made ahead, and reused by the next copy. Keeps that of one copy while none is under way."""
 
     def __init__(self) -> None:
-        self._free: dict[_Key, list[torch.Tensor]] = {}
+        self._free: _Memory | None = None
+        """Memory of a copy that is not used; None: there is none."""
+        self._lock = threading.Lock()
         self._preparing: threading.Thread | None = None
         self.threads = ThreadPoolExecutor(copy_threads(), thread_name_prefix="tenuto-snapshot")
 
     def prepare(self, value: Any) -> None:
         """Makes memory for the tensors in `value`, in the background, so that the first copy is as quick as later ones."""
-        likes = {_identity(tensor): tensor for tensor in _tensors(value) if tensor.layout is torch.strided}
-        wanted = [(_shape(tensor), _empty(tensor)) for tensor in likes.values()]  # address space only, not yet memory
+        likes = {_identity(tensor): tensor for tensor in tensors_in(value) if tensor.layout is torch.strided}
+        on_the_cpu = [tensor for tensor in likes.values() if tensor.device.type == "cpu"]
+        wanted = [(_shape(tensor), _empty(tensor)) for tensor in on_the_cpu]  # address space only, not yet memory
+        others = [(_shape(tensor), tensor) for tensor in likes.values() if tensor.device.type != "cpu"]
 
         def fault_in() -> None:
-            for key, made in wanted:
-                if _is_plain_memory(made):
-                    ctypes.memset(made.data_ptr(), 0, made.nbytes)
-                self._free.setdefault(key, []).append(made)
+            made: _Memory = {}
+            for key, memory in wanted:
+                if _is_plain_memory(memory):
+                    ctypes.memset(memory.data_ptr(), 0, memory.nbytes)
+                made.setdefault(key, []).append(memory)
+            for key, like in others:  # pinning takes as long as the pages
+                made.setdefault(key, []).append(_empty(like))
+            others.clear()  # the tensors may be large, and go before this thread's function does
+            self._free = made
 
         self._preparing = threading.Thread(target=fault_in, name="tenuto-buffers", daemon=True)
         self._preparing.start()
 
-    def take(self, like: torch.Tensor) -> torch.Tensor:
+    @property
+    def has_free(self) -> bool:
+        """True if there is memory for a copy, or it is being made."""
+        return self._preparing is not None or self._free is not None
+
+    def take(self) -> _Memory:
+        """Memory for one copy, as far as there is some."""
         preparing, self._preparing = self._preparing, None
         if preparing is not None:
             preparing.join()  # no slower than to make the memory here
-        free = self._free.get(_shape(like))
-        return free.pop() if free else _empty(like)
+        with self._lock:
+            taken, self._free = self._free, None
+            return taken or {}
 
     def give_back(self, copies: Iterable[tuple[_Key, torch.Tensor]]) -> None:
-        """Takes back the copies of one snapshot; memory of others that was not used since is released."""
-        free: dict[_Key, list[torch.Tensor]] = {}
+        """Takes back the memory of one copy; that of another one is released, as two copies are rarely under way."""
+        free: _Memory = {}
         for key, kept in copies:
             free.setdefault(key, []).append(kept)
-        self._free = free
+        with self._lock:
+            self._free = free
 
 
 @dataclass(frozen=True)
@@ -92,31 +114,68 @@ class Torn(OSError):
 
 
 class Copier:
-    """One copy of the state. Tensors that share all their memory share the copy.
+    """One copy of the state. Objects that are one remain one, and tensors that share memory share it in the copy.
 
     `finish` must be called before the state changes, and `wait` before the copy is used.
     """
 
     def __init__(self, buffers: Buffers) -> None:
-        self._buffers = buffers
+        self._buffers, self._memory = buffers, buffers.take()
         self._copies: dict[_Key, torch.Tensor] = {}
+        self._owned: list[tuple[_Key, torch.Tensor]] = []
+        """Copies with memory of their own, which another copy may use later."""
+        self._wholes: dict[_Key, torch.Tensor] = {}
+        """Copies of memory that several different tensors share, by device and address."""
+        self._shared: set[_Key] = set()
+        self._containers: dict[int, Any] = {}
+        self._sources: list[Any] = []
+        """Everything copied so far: an address or an id says who someone is only while he is there."""
         self._now: list[_Piece] = []
         self._later: list[_Piece] = []
         self._pieces = self._now
         """List to which pieces are added."""
         self._under_way: list[Future[bool]] = []
         self._hook: RemovableHandle | None = None
+        self._events: list[Any] = []
+        """Events of the GPUs' streams, after which their part is copied."""
+
+    def look(self, value: Any) -> None:
+        """Finds out which tensors of `value` share a part of their memory. Called before any of them is copied."""
+        self._sources.append(value)
+        found: dict[_Key, dict[_Key, torch.Tensor]] = {}
+        for tensor in tensors_in(value):
+            if tensor.layout is torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.nbytes:
+                found.setdefault(_whole(tensor), {})[_identity(tensor)] = tensor
+        self._shared |= {key for key, parts in found.items() if len(parts) > 1 and _overlap(list(parts.values()))}
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
             return value.detach().clone().cpu()
         key = _identity(value)
         if key not in self._copies:
-            self._copies[key] = self._copy(value.detach())
+            self._sources.append(value)
+            shared = bool(self._shared) and _whole(value) in self._shared and _has_values_of_its_memory(value)
+            self._copies[key] = self._part(value.detach()) if shared else self._own(key, value.detach())
         return self._copies[key]
 
+    def _part(self, value: torch.Tensor) -> torch.Tensor:
+        key = _whole(value)
+        if key not in self._wholes:
+            memory = value.new_empty(0, dtype=torch.uint8).set_(value.untyped_storage())  # type: ignore[call-overload]
+            self._wholes[key] = memory.to("cpu", copy=True)
+        storage = self._wholes[key].untyped_storage()
+        made = torch.empty(0, dtype=value.dtype)
+        return made.set_(storage, value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload, no-any-return]
+
+    def _own(self, key: _Key, value: torch.Tensor) -> torch.Tensor:
+        self._owned.append((key[2:], made := self._copy(value)))
+        return made
+
     def _copy(self, value: torch.Tensor) -> torch.Tensor:
-        made = self._buffers.take(value)
+        free = self._memory.get(_shape(value))
+        made = free.pop() if free else _empty(value)
+        if value.device.type == "cuda" and made.is_pinned():
+            return made.copy_(value, non_blocking=True)
         if value.nbytes <= SMALL_BYTES_MAX or not _is_plain_memory(value) or made.stride() != value.stride():
             return made.copy_(value)
         target, origin = made.data_ptr(), value.data_ptr()
@@ -138,6 +197,8 @@ class Copier:
         rest."""
         if self._later:
             self._hook = register_optimizer_step_pre_hook(lambda *_: self._before_step())
+        for device in sorted({key[0].index for key in self._copies if key[0].type == "cuda"}):
+            self._events.append(torch.cuda.current_stream(device).record_event())
         submit = self._buffers.threads.submit
         now = [submit(piece.copy) for piece in self._now]
         self._under_way = [submit(piece.copy) for piece in self._later]
@@ -145,6 +206,9 @@ class Copier:
         self._later.clear()
         for future in now:
             future.result()
+        self._sources.clear()
+        self._containers.clear()
+        self._memory = {}  # of tensors that are gone
 
     def _before_step(self) -> None:
         for future in self._under_way:
@@ -155,6 +219,8 @@ class Copier:
 
     def wait(self) -> None:
         """Returns when everything is copied. Raises Torn."""
+        for event in self._events:
+            event.synchronize()
         sound = [future.result() for future in self._under_way]
         if not all(sound):
             raise Torn(errno.EAGAIN, "an optimizer's state was changed between two of its steps, while it was copied")
@@ -162,22 +228,34 @@ class Copier:
     def done(self) -> None:
         """The copies are no longer needed."""
         wait(self._under_way)
-        self._buffers.give_back((key[2:], copy) for key, copy in self._copies.items())
+        self._buffers.give_back(self._owned)
 
     def __call__(self, value: Any) -> Any:
         """Copies a value. Raises UserError for one that cannot be copied."""
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
-        if type(value) in (dict, OrderedDict):
-            return type(value)((key, self(item)) for key, item in value.items())
-        if type(value) in (list, tuple, set):
-            return type(value)(self(item) for item in value)
+        kind = type(value)
+        if kind in (dict, OrderedDict, list, set):
+            if id(value) not in self._containers:
+                self._sources.append(value)
+                self._containers[id(value)] = self._container(value, kind)
+            return self._containers[id(value)]
+        if kind is tuple:
+            return tuple([self(item) for item in value])
         if type(value) in state._PLAIN:
             return value
         try:
             return copy.deepcopy(value)
         except (AttributeError, TypeError, RuntimeError) as error:
             raise state._unpicklable(error) from error
+
+    def _container(self, value: Any, kind: Any) -> Any:
+        if kind in (list, set):
+            return kind([self(item) for item in value])
+        made = kind((key, self(item)) for key, item in value.items())
+        if kind is OrderedDict:
+            vars(made).update(self(vars(value)))  # as a module's state has its versions there
+        return made
 
 
 def copy_threads() -> int:
@@ -186,15 +264,20 @@ def copy_threads() -> int:
     return max(1, min(COPY_THREADS_MAX, allowed))
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def size_bytes(value: Any) -> int:
+    """Bytes of the tensors in a value."""
+    return sum({_identity(tensor): tensor.nbytes for tensor in tensors_in(value) if tensor.layout is torch.strided}.values())
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple, set)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _shape(tensor: torch.Tensor) -> _Key:
@@ -206,7 +289,37 @@ def _identity(tensor: torch.Tensor) -> _Key:
     return (tensor.device, tensor.data_ptr() or id(tensor), *_shape(tensor))
 
 
+def _whole(tensor: torch.Tensor) -> _Key:
+    """Identity of the memory of which the tensor is a part."""
+    return (tensor.device, tensor.untyped_storage().data_ptr())
+
+
+def _overlap(tensors: list[torch.Tensor]) -> bool:
+    """True if two of these tensors of one memory have a byte in common, as far as the first and the last one of each say."""
+    begun = 0
+    for start, end in sorted(_bounds(tensor) for tensor in tensors):
+        if start < begun:
+            return True
+        begun = max(begun, end)
+    return False
+
+
+def _bounds(tensor: torch.Tensor) -> tuple[int, int]:
+    start = int(tensor.storage_offset())
+    last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _has_values_of_its_memory(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0 and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+
+
 def _empty(like: torch.Tensor) -> torch.Tensor:
+    """Memory for a copy: pinned for one of a GPU's tensor, unless the system has no more of that. (Torch rounds pinned memory up
+    to powers of two.)"""
+    if like.device.type == "cuda":
+        with contextlib.suppress(RuntimeError):
+            return torch.empty_like(like, device="cpu", requires_grad=False, pin_memory=True)
     return torch.empty_like(like, device="cpu", requires_grad=False)
 
 

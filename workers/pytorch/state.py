@@ -9,11 +9,13 @@ other objects; it is pickled, so load it only if you trust its author. `exactnes
 from __future__ import annotations
 
 import errno
+import io
 import json
 import pickle
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +40,23 @@ def model_file(index: int) -> str:
     return "model.safetensors" if index == 0 else f"model_{index}.safetensors"
 
 
+def divided(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Entries of a model's state dict that a weights file contains, and the others."""
+    tensors: dict[str, torch.Tensor] = {}
+    others: dict[str, Any] = {}
+    for name, value in state.items():
+        kept = isinstance(value, torch.Tensor) and value.layout is torch.strided
+        (tensors if kept else others)[name] = value
+    return tensors, others
+
+
 def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Writes the tensors of a state dict. Returns the entries that a weights file cannot contain. Raises OSError."""
     stored: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
-    others: dict[str, Any] = {}
     seen: dict[tuple[Any, ...], str] = {}
-    for name, value in state.items():
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            others[name] = value
-            continue
+    tensors, others = divided(state)
+    for name, value in tensors.items():
         key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
         if value.numel() > 0 and key in seen:
             aliases[name] = seen[key]
@@ -117,12 +126,38 @@ def _unpicklable(error: Exception) -> UserError:
     return UserError(f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict.")
 
 
-def save_parts(parts: dict[str, Any], directory: Path) -> None:
-    """Writes plain parts and others into their files. Raises OSError, UserError."""
+def by_kind(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plain parts, and others."""
     plain = {name: value for name, value in parts.items() if is_plain(value)}
+    return plain, {name: value for name, value in parts.items() if name not in plain}
+
+
+def save_parts(parts: Mapping[str, Any], directory: Path) -> None:
+    """Writes plain parts and others into their files. Raises OSError, UserError."""
+    save_kinds(*by_kind(parts), directory)
+
+
+def save_kinds(plain: dict[str, Any], others: dict[str, Any] | Pickled, directory: Path) -> None:
+    """Writes what `by_kind` returned, as `save_parts` does."""
     save_state(_canonical(plain, {}), directory / STATE_FILE)
-    if others := {name: value for name, value in parts.items() if name not in plain}:
+    if isinstance(others, Pickled):
+        (directory / USER_FILE).write_bytes(others.data)
+    elif others:
         save_state(others, directory / USER_FILE)
+
+
+@dataclass(frozen=True)
+class Pickled:
+    """Parts as the bytes of their file."""
+
+    data: memoryview
+
+    @classmethod
+    def of(cls, parts: dict[str, Any]) -> Pickled:
+        """Raises UserError if they cannot be pickled."""
+        data = io.BytesIO()
+        _write(parts, data)
+        return cls(data.getbuffer())
 
 
 def load_plain(directory: Path) -> dict[str, Any]:
@@ -141,14 +176,19 @@ def save_state(state: dict[str, Any], path: Path) -> None:
     """Raises OSError; UserError if the user's own state cannot be pickled."""
     with path.open("wb") as file:
         try:
-            torch.save(state, file)
+            _write(state, file)
         except RuntimeError as error:  # torch says something about positions; the disk's own word is behind it
             cause = error.__context__
             if isinstance(cause, OSError):
                 raise OSError(cause.errno, cause.strerror, str(path)) from error
             raise OSError(errno.EIO, str(error), str(path)) from error
-        except (AttributeError, TypeError, pickle.PicklingError) as error:
-            raise _unpicklable(error) from error
+
+
+def _write(state: dict[str, Any], file: Any) -> None:
+    try:
+        torch.save(state, file)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise _unpicklable(error) from error
 
 
 def load_pickled(path: Path) -> dict[str, Any]:

@@ -114,11 +114,9 @@ class PyTorchTrainer(Trainer):
         self._buffers = Buffers()
         for sentence in (*checking.doubts(trial), checking.elsewhere(trial, self.context), self.context._scaling.sentence()):
             self._lead_says(sentence)
-        saves = self.context.rank == 0 and checking.saves_on_the_way(info.config)
-        self._prepare_in = self.context._optimizations.aggregation_frequency if saves else 0
+        copies = self.context.rank == 0 and self.context._shards is None and checking.copies_on_the_way(info.config)
+        self._prepare_in = self.context._optimizations.aggregation_frequency if copies else 0
         """Batches until memory for copies is made: by then each optimizer has taken a step."""
-        if self.context._shards is not None:
-            self.has_snapshots, self._prepare_in = False, 0
         self._collected: checkpoint.Collected | None = None
 
     @property
@@ -134,8 +132,7 @@ class PyTorchTrainer(Trainer):
             self._lead_says(sentence)
 
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
-        context, epoch_batches = self.context, self.epoch_batches
-        callbacks = list(self._callbacks.values())
+        context, epoch_batches, callbacks = self.context, self.epoch_batches, list(self._callbacks.values())
         self._look_ahead(until_batches)
         while context._batches < until_batches and not interrupted():
             if not self._started:
@@ -292,6 +289,9 @@ class PyTorchTrainer(Trainer):
 
     def snapshot(self) -> Callable[[Path], None]:
         return self._capture(self._buffers)
+
+    def snapshot_bytes(self) -> int:
+        return checkpoint.memory_needed(self._parts, self._buffers)
 
     def _capture(self, buffers: Buffers | None) -> Callable[[Path], None]:
         self._call(lambda callback: callback.on_checkpoint_save_start(self.batches))

@@ -187,15 +187,36 @@ class Shards:
                 _receive(file, rank)
         (self._directory / SHARDS_FILE).write_text(json.dumps({"ranks": ranks.size}))
 
-    def write(self, into: Path) -> None:
-        """Moves the files into a checkpoint. Raises OSError."""
+    def files(self) -> ShardFiles:
+        """The files of the last `collect`, for one checkpoint, whatever is collected next. Raises OSError."""
         assert self._directory is not None
-        shutil.copytree(self._directory, into, dirs_exist_ok=True)
+        linked = Path(tempfile.mkdtemp(prefix="shards-", dir=self._parent))
+        for path in self._directory.iterdir():
+            try:
+                os.link(path, linked / path.name)
+            except OSError:  # a file system without links
+                shutil.copyfile(path, linked / path.name)
+        return ShardFiles(linked)
 
     def close(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+
+class ShardFiles:
+    """Files on rank 0's disk that go into one checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def move(self, into: Path) -> None:
+        """Moves them into a checkpoint's directory, once. Raises OSError."""
+        try:
+            for path in sorted(self._directory.iterdir()):
+                shutil.copyfile(path, into / path.name)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def read_whole(directory: Path) -> dict[str, Any] | None:
