@@ -32,10 +32,10 @@ def context_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forget() -> None:
     """Forgets the modules of the model directory."""
-    for directory in entrypoint._entered:
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(f"{directory}{os.sep}"):
-                del sys.modules[name]
+    directories = tuple(f"{directory}{os.sep}" for directory in entrypoint._entered)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(directories):
+            del sys.modules[name]
 
 
 def fresh(directory: Path, module: str, name: str) -> Any:

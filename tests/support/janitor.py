@@ -124,28 +124,34 @@ def end(owner: Owner, directory: Path, besides: Iterable[int] = ()) -> None:
         path.unlink(missing_ok=True)
 
 
-def _environments() -> Iterator[tuple[int, list[bytes]]]:
+def _environments(part: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """Entries of each process that has `part` in one of them. Few have, and forked ones of a cluster have room for thousands of
+    further entries."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            yield int(path.parent.name), path.read_bytes().split(b"\0")
+            block = path.read_bytes()
         except OSError:  # it has ended, or is another user's
             continue
+        if part in block:
+            yield int(path.parent.name), block.rstrip(b"\0").split(b"\0")
 
 
 def _naming(directory: Path) -> set[int]:
     """Processes with a variable that has a path below the directory, or the directory itself."""
     path = os.fsencode(directory)
+    below = path + b"/"
     return {
         pid
-        for pid, entries in _environments()
-        if any(f"{directory}/".encode() in entry or entry.endswith(path) for entry in entries if not entry.startswith(_PLACES))
+        for pid, entries in _environments(path)
+        if any(below in entry or entry.endswith(path) for entry in entries if not entry.startswith(_PLACES))
     }
 
 
 def _marked() -> Iterator[tuple[int, dict[str, str]]]:
     """Processes with their marks."""
-    for pid, entries in _environments():
-        marks = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(_NAME.encode())]
+    name = _NAME.encode()
+    for pid, entries in _environments(name):
+        marks = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(name)]
         if marks:
             yield pid, {name: value for name, _, value in marks}
 

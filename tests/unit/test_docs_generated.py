@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -44,6 +45,16 @@ def generator() -> ModuleType:
     return module
 
 
+@functools.cache
+def validator() -> Any:
+    """Of configurations, by the schema that the models give. The schema itself is checked once, which takes longer than all that
+    is checked by it."""
+    schema = generator().config_schema()
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    return kind(schema)
+
+
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_committed_document_is_what_the_models_give(name: str) -> None:
     module = generator()
@@ -55,23 +66,23 @@ def test_example_configurations_fit_the_json_schema() -> None:
     schema = json.loads((ROOT / "docs" / "reference" / "experiment-config.schema.json").read_text())
     examples = sorted(set(ROOT.glob("examples/*/*.yaml")) - set(ROOT.glob("examples/pipelines/*.yaml")))  # those are of others
     assert examples
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
     for path in examples:
-        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+        kind(schema).validate(yaml.safe_load(path.read_text()))
 
 
 @pytest.mark.parametrize(
     "space", ["lr: 0.1", "sizes: [1, 2]", "o: {name: sgd, m: {type: double, minval: 0, maxval: 1}}", "f: null"]
 )
 def test_schema_accepts_bare_constants_and_groups(space: str) -> None:
-    module = generator()
-    jsonschema.validate(_config(space), module.config_schema())
+    validator().validate(_config(space))
 
 
 @pytest.mark.parametrize("space", ["lr: {type: logg, minval: 1}", "lr: {type: int, minval: 1}", "lr: {type: const}"])
 def test_schema_refuses_what_the_model_refuses(space: str) -> None:
-    module = generator()
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(_config(space), module.config_schema())
+        validator().validate(_config(space))
 
 
 @pytest.mark.parametrize("period", ["min_checkpoint_period", "min_validation_period", "log_period"])
@@ -86,9 +97,8 @@ def test_schema_and_model_take_the_same_periods(period: str, value: object) -> N
             return False
         return True
 
-    schema = generator().config_schema()
     by_model = takes(ExperimentConfig.model_validate, pydantic.ValidationError)
-    assert takes(lambda given: jsonschema.validate(given, schema), jsonschema.ValidationError) is by_model
+    assert takes(validator().validate, jsonschema.ValidationError) is by_model
 
 
 def _config(space: str) -> dict[str, object]:

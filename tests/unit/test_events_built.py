@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -21,11 +22,16 @@ SIMULATED = "simulation"
 MODULES = {kind.__module__ for kind in EVENT_MODELS.values()}
 
 
-def sources() -> Iterator[Path]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.resolve() == path and "wire" not in path.parts:
-                yield path
+@cache
+def sources() -> tuple[Path, ...]:
+    found = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return tuple(path for path in found if path.resolve() == path and "wire" not in path.parts)
+
+
+@cache
+def deciding(owner: str) -> tuple[str, ...]:
+    """Texts of the rooms of a service in which events are built."""
+    return tuple(path.read_text() for path in sources() if rooms_of(path)[0] == owner and rooms_of(path)[1] & ROOMS)
 
 
 def built(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -87,8 +93,7 @@ def test_an_event_is_found_in_two_steps_from_its_name(name: str) -> None:
     """Its class, in the module of its stream; and from there its owner's room that builds it."""
     kind = EVENT_MODELS[name]
     assert kind.__name__ == name
-    texts = [path.read_text() for path in sources() if rooms_of(path)[0] == kind.OWNER and rooms_of(path)[1] & ROOMS]
-    assert any(re.search(rf"\b{name}\(|\bfrom_object\({name}\b", text) for text in texts), f"nobody builds {name}"
+    assert any(re.search(rf"\b{name}\(|\bfrom_object\({name}\b", text) for text in deciding(kind.OWNER)), f"nobody builds {name}"
 
 
 @pytest.mark.parametrize(
