@@ -87,6 +87,10 @@ def test_memory_is_what_the_machine_and_each_control_group_leave(tmp_path: Path)
     write("proc/meminfo", f"MemTotal: 9 kB\nMemAvailable: {8 * gib // 1024} kB\n")
     assert has_room(7 * gib, tmp_path)
     assert not has_room(8 * gib, tmp_path)
+    write("proc/meminfo", f"MemTotal: 9 kB\nMemAvailable: {200 << 10} kB\n")
+    assert has_room(40 << 20, tmp_path), "a small copy leaves several times its size"
+    assert not has_room(41 << 20, tmp_path)
+    write("proc/meminfo", f"MemTotal: 9 kB\nMemAvailable: {8 * gib // 1024} kB\n")
     write("proc/self/cgroup", "0::/a/b\n")
     for group, limit, used, files in (("a", 4 * gib, 3 * gib, gib), ("a/b", "max", 0, 0)):
         write(f"sys/fs/cgroup/{group}/memory.max", f"{limit}\n")

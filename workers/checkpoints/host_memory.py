@@ -7,11 +7,14 @@ from pathlib import Path
 
 LEFT_BYTES = 256 << 20
 """Memory that is left to training beside a copy of the state: what a batch takes for a moment, several times over for most."""
+LEFT_COPIES = 4
+"""Less than LEFT_BYTES is left beside a small state: so many times its size. A copy of some megabytes fills no memory."""
 
 
 def has_room(needed_bytes: int, root: Path = Path("/")) -> bool:
     """True if so much memory can be taken, as far as the system says."""
-    return all(available >= needed_bytes + LEFT_BYTES for available in _available(root))
+    left_bytes = min(LEFT_BYTES, LEFT_COPIES * needed_bytes)
+    return all(available >= needed_bytes + left_bytes for available in _available(root))
 
 
 def _available(root: Path) -> Iterator[int]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from tenuto.workers.checkpoints.exactness import add_breaks
-from tenuto.workers.checkpoints.files import RECORD_FILE, UnusableCheckpoint, CheckpointRecord
+from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord, UnusableCheckpoint
 from tenuto.workers.checkpoints.writer import Fill
 from tenuto.workers.core_api.links import link_tree
 from tenuto.workers.core_api.session import Session, say

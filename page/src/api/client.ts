@@ -1,5 +1,6 @@
 import createClient from 'openapi-fetch'
 import { exactText, parseExact } from '../lib/exactJson'
+import { patienceSeconds } from '../lib/patience'
 import type { paths } from './openapi'
 
 export interface Problem {
@@ -22,9 +23,6 @@ export class Refused extends Error {
   }
 }
 
-const SECONDS_MAX = 30
-/** Longest request; a page of a list takes milliseconds. */
-
 let signedOut = () => {}
 
 /** What is called when any question is answered by 401: the session has ended. */
@@ -45,7 +43,8 @@ export async function asking(request: Request): Promise<Response> {
 export const api = createClient<paths>({
   credentials: 'same-origin',
   bodySerializer: (body) => exactText(body),
-  fetch: (request) => asking(new Request(request, { signal: AbortSignal.timeout(SECONDS_MAX * 1000) })),
+  fetch: (request) =>
+    asking(new Request(request, { signal: AbortSignal.timeout(patienceSeconds(request.url) * 1000) })),
 })
 
 // Every answer is read with all digits of its numbers.

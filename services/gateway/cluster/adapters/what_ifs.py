@@ -10,7 +10,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.what_if import WhatIfAnswer, WhatIfQuestion
 from tenuto.services.gateway.cluster.adapters.past_queue import NoPastQueue
 
-SECONDS_MAX = 28.0
+SECONDS_MAX = 112.0
 """Longer than the scheduler gives its process, and less than a browser waits."""
 
 
