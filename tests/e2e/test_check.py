@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.live_cluster import CONFINED, tenuto
+from tenuto.embedded.cluster import marked_processes
+from tenuto.embedded.files import Layout
+from tests.support.live_cluster import CONFINED, TENUTO, tenuto
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -38,6 +42,25 @@ def test_this_machine_is_checked_and_nothing_is_left(tmp_path: Path) -> None:
         assert not list(scratch.glob("tenuto-*-check-*"))
         lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
         assert not [line for line in lines if str(scratch) in line]
+    finally:
+        shutil.rmtree(scratch)
+
+
+def test_a_check_that_is_killed_leaves_no_cluster(tmp_path: Path) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix="tenuto-e2e-"))
+    scratch.chmod(0o711)
+    environment = {**os.environ, **CONFINED, "TENUTO_DATA_DIRECTORY": str(tmp_path / "data"), "TMPDIR": str(scratch)}
+    try:
+        with subprocess.Popen(
+            [TENUTO, "check", "--quick"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as check:
+            assert check.stderr is not None
+            seen = list(takewhile(lambda line: "training on" not in line, check.stderr))
+            (place,) = scratch.glob("tenuto-*-check-*")
+            layout = Layout.of(place / "cluster")
+            assert list(marked_processes(layout)), seen
+            check.kill()
+        until(lambda: [*marked_processes(layout)], lambda found: not found)
     finally:
         shutil.rmtree(scratch)
 

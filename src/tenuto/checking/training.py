@@ -112,7 +112,7 @@ def _cluster(cpu_slots: int | None, report: Callable[[str], None]) -> Iterator[C
     with scratch_directory("check") as place:
         place.chmod(0o711)  # PostgreSQL and workers may be other accounts, which pass through it
         layout = Layout.of(place / "cluster")
-        url = start_detached(Options(layout, cpu_slots=cpu_slots), report)
+        url = start_detached(Options(layout, cpu_slots=cpu_slots), report, with_parent=True)
         try:
             with Client(Target(url, layout.token.read_text().strip(), str(layout.token))) as client:
                 yield client

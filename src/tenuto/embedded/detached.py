@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 
 from tenuto.embedded.files import Layout
@@ -13,6 +15,8 @@ from tenuto.embedded.options import Options
 from tenuto.embedded.process import ServerError
 from tenuto.embedded.supervisor import supervise
 from tenuto.kernel.clock import SystemClock
+
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -26,7 +30,10 @@ def main() -> int:
     parser.add_argument("--worker-user", default="")
     parser.add_argument("--listen", default="")
     parser.add_argument("--progress-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, help="process with which the cluster stops")
     arguments = parser.parse_args()
+    if arguments.parent is not None and not _stop_with(arguments.parent):
+        return 1
     progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
 
     def tell(line: str) -> None:
@@ -55,6 +62,13 @@ def main() -> int:
         tell(f"error {error}")
         return 1
     return 0
+
+
+def _stop_with(parent: int) -> bool:
+    """Lets this process be told to stop when its parent ends. False: it has ended already."""
+    with contextlib.suppress(AttributeError, OSError):  # no Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return os.getppid() == parent
 
 
 if __name__ == "__main__":

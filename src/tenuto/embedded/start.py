@@ -11,8 +11,9 @@ from tenuto.embedded.options import Options
 from tenuto.embedded.process import ServerError
 
 
-def start_detached(options: Options, report: Callable[[str], None]) -> str:
-    """Returns the URL of its REST door when it is ready. `report` is told of each step. Raises ServerError."""
+def start_detached(options: Options, report: Callable[[str], None], *, with_parent: bool = False) -> str:
+    """Returns the URL of its REST door when it is ready. `report` is told of each step. `with_parent`: the cluster stops when
+    this process ends, however that happens, where the system can do that (Linux). Raises ServerError."""
     layout = options.layout
     layout.create()
     reading, writing = os.pipe()
@@ -27,6 +28,8 @@ def start_detached(options: Options, report: Callable[[str], None]) -> str:
         command += ["--worker-user", options.worker_user]
     if options.listen:
         command += ["--listen", options.listen]
+    if with_parent:
+        command += ["--parent", str(os.getpid())]
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             command,
