@@ -24,6 +24,8 @@ class _once(Generic[T]):  # noqa: N801 (used as a decorator)
         self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     def __get__(self, instance: Any, owner: type[Any]) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
         value = self._compute(instance)
         instance.__dict__[self._name] = value
         return value

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tenuto.embedded.cluster import marked_processes
-from tenuto.embedded.files import Layout
+from tenuto.embedded.files import Layout, is_up
 from tests.support.live_cluster import CONFINED, TENUTO, tenuto
 from tests.support.waiting import until
 
@@ -60,7 +60,7 @@ def test_a_check_that_is_killed_leaves_no_cluster(tmp_path: Path) -> None:
             layout = Layout.of(place / "cluster")
             assert list(marked_processes(layout)), seen
             check.kill()
-        until(lambda: [*marked_processes(layout)], lambda found: not found)
+        until(lambda: is_up(layout) or [*marked_processes(layout)], lambda found: not found)
     finally:
         shutil.rmtree(scratch)
 

@@ -104,10 +104,10 @@ def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: 
 
 KEEPER = """
 import socket, sys
-from tenuto.workers.launch.keeper import Keeper
+from tenuto.workers.launch.keeper import LinkKeeper
 from tenuto.workers.launch.layout import GangPart
 supervisor, listening = (socket.socket(fileno=int(number)) for number in sys.argv[2:])
-Keeper(GangPart.from_json(sys.argv[1]), supervisor, listening=listening, secret="s", master=("h", 1)).run()
+LinkKeeper(GangPart.from_json(sys.argv[1]), supervisor, listening=listening, secret="s", master=("h", 1)).run()
 """
 
 

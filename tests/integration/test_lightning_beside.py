@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -50,3 +52,18 @@ def test_it_is_written_beside_training_unless_the_configuration_says_otherwise(
         assert saved == [3, 6, 8]
         written = [line for line in run.output().splitlines() if line.startswith("written by")]
         assert written == [f"written by {thread}"] * len(saved)
+
+
+def test_lightnings_writer_of_its_own_thread_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
+
+    from tenuto.workers.integrations import lightning_beside
+
+    own, written = AsyncCheckpointIO(TorchCheckpointIO()), list[int]()
+    trainer: Any = SimpleNamespace(strategy=SimpleNamespace(checkpoint_io=own))
+    trainer.save_checkpoint = lambda path: trainer.strategy.checkpoint_io.save_checkpoint({"state_dict": {}}, path)
+    monkeypatch.setattr(lightning_beside, "write_beside", lambda _, steps, state, write: (written.append(steps), write(state)))
+    lightning_beside.save_beside(trainer, SimpleNamespace(checkpoint=None), 7, tmp_path / "lightning.ckpt")  # type: ignore[arg-type]
+    assert written == [7]
+    assert (tmp_path / "lightning.ckpt").exists()
+    assert trainer.strategy.checkpoint_io is own

@@ -47,3 +47,31 @@ def test_facts_of_this_machine_can_be_read(tmp_path: Path) -> None:
     assert found.free_bytes > 0
     assert not found.directory_error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_looked_at_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tenuto.embedded.files import Layout
+
+    def closed(self: Path, *_: object, **__: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    layout = Layout.of(tmp_path / "closed" / "cluster")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", closed)
+        patched.setattr(facts, "is_up", lambda layout: False)
+        found = facts.machine_facts(layout)
+    assert "Permission denied" in found.directory_error
+
+
+def test_the_cluster_of_a_check_has_no_settings_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenuto.checking import training
+
+    monkeypatch.setenv("TENUTO_ANCHOR_TARGETS", "file:///somewhere")
+    monkeypatch.setenv("TENUTO_POOL", "gpus")
+    monkeypatch.setenv("TENUTO_WORKER_CONFINED", "1")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    found = training._environment()
+    assert "TENUTO_ANCHOR_TARGETS" not in found
+    assert "TENUTO_POOL" not in found
+    assert found["TENUTO_WORKER_CONFINED"] == "1"
+    assert found["HTTPS_PROXY"] == "http://proxy"

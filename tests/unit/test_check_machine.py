@@ -58,6 +58,7 @@ def test_a_good_machine_has_no_note() -> None:
         (replace(GOOD, open_files_max=256), "open files", "note"),
         (replace(GOOD, clock_synchronized=False), "clock", "note"),
         (replace(GOOD, port_taken=True), "port", "note"),
+        (replace(GOOD, port_taken=True, port_kept=True), "port", "PROBLEM"),
         (replace(GOOD, memory_bytes=GIB), "processors", "note"),
     ],
 )
@@ -99,6 +100,11 @@ def test_what_keeps_gpus_from_training_is_a_problem(torch: TorchFacts, driver: D
 def test_a_driver_serves_later_minor_and_older_major_versions() -> None:
     for cuda in ("12.9", "12.0", "11.8"):
         assert of(judged_devices(replace(CUDA_TORCH, cuda=cuda), DRIVER), "torch").level == "ok"
+
+
+def test_devices_of_another_maker_are_no_slots_and_not_judged() -> None:
+    rocm = TorchFacts(version="2.9+rocm6", cuda_available=True, architectures=("gfx90a",), devices=(replace(H100, name="MI250"),))
+    assert exit_code(judged_devices(rocm, DriverFacts())) == 0
 
 
 def test_a_machine_without_torch_or_gpu_is_told_and_no_problem() -> None:

@@ -204,6 +204,43 @@ def test_retry_does_not_give_up(tmp_path: Path) -> None:
     assert max(bench.pauses) <= 10
 
 
+def full_disk() -> Fill:
+    def fill(directory: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    return fill
+
+
+def test_after_a_checkpoint_for_which_training_waited_the_next_one_is_written_beside_it(tmp_path: Path) -> None:
+    bench, threads = Bench(tmp_path, "retry"), list[str]()
+
+    def seen() -> Fill:
+        return lambda directory: threads.append(threading.current_thread().name)
+
+    bench.writer.save(at(10), full_disk)
+    bench.writer.wait()
+    for batches in (20, 30):
+        bench.writer.save(at(batches), seen)
+    bench.writer.wait()
+    assert threads == ["MainThread", "tenuto-checkpoint"]
+    assert bench.happened == ["saved 20", "saved 30"]
+
+
+def test_a_directory_that_cannot_be_made_uses_up_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, failures, make = Bench(tmp_path), [1] * (TRIES_MAX - 1), Place.staging
+
+    def staging(place: Place, name: str) -> Path:
+        if failures:
+            failures.pop()
+            raise OSError(30, "Read-only file system")
+        return make(place, name)
+
+    monkeypatch.setattr(Place, "staging", staging)
+    bench.writer.save(at(10), content("a"))
+    bench.writer.wait()
+    assert bench.happened == ["saved 10"]
+
+
 def test_who_leaves_tries_longer_but_not_for_ever(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.store.failures = LEAVING_TRIES_MAX - 1

@@ -40,8 +40,8 @@ def test_the_demo_installs_what_it_needs_and_tests_install_the_rest_after_it(fre
 
 def test_the_demo_needs_no_framework_but_the_one_it_trains_with() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras["demo"] == ["tenuto[torch,notices,sso,s3,examples,page]"]
-    needed = [name for extra in ("torch", "notices", "sso", "s3", "examples", "page") for name in extras[extra]]
+    assert extras["demo"] == ["tenuto[torch,notices,sso,examples,page]"]
+    needed = [name for extra in ("torch", "notices", "sso", "examples", "page") for name in extras[extra]]
     assert not any(name.startswith(("tensorflow", "keras", "transformers", "lightning", "pytest")) for name in needed)
 
 

@@ -12,21 +12,16 @@ import pytest
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import draw
 from tenuto.cli.plugins import _problem as problem
-from tenuto.client import files
-from tenuto.client.errors import ClientError
 from tenuto.kernel import plugins
 from tenuto.kernel.optional import EXTRAS, USED_BY, NotInstalled, needed
 from tenuto.kernel.plugins import PluginError
 from tenuto.kernel.settings import Settings, SettingsError
-from tenuto.kernel.storage.kinds.s3 import S3Definition
-from tenuto.kernel.storage.opening import open_store
-from tenuto.kernel.storage.store import StoreError
 from tenuto.services.gateway.notices.adapters.targets.opening import plugin_of
 from tenuto.services.gateway.people.adapters.sso_visits import from_settings
 from tests.support.absent_packages import forget_target
 from tests.support.import_graph import ROOT, imported_at_once, modules
 
-DEPENDENCIES_MAX = 28
+DEPENDENCIES_MAX = 30
 """Most packages of a plain install that pyproject.toml names. One that only some installations use has an extra."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -113,24 +108,11 @@ def test_a_target_of_notices_without_its_package_says_how_it_comes(
     assert "pip install 'tenuto[notices]'" in problem(plugins.find("tenuto.notice_targets", kind))
 
 
-def test_a_store_in_s3_without_its_package_says_how_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "minio", None)
-    definition = S3Definition(type="s3", bucket="training", access_key="a", secret_key="b")
-    with pytest.raises(StoreError, match=r"type s3 needs a package: .* pip install 'tenuto\[s3\]'\.$"):
-        open_store(definition)
-
-
 def test_sign_in_at_a_provider_without_its_package_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "authlib", None)
     settings = Settings(oidc_issuer="https://id.example.com", oidc_client_id="tenuto")
     with pytest.raises(SettingsError, match=r"sign-in needs a package: .* pip install 'tenuto\[sso\]'\.$"):
         from_settings(settings)
-
-
-def test_weights_without_their_package_say_how_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(ClientError, match=r"Weights need a package: .* pip install 'tenuto\[weights\]'\.$"):
-        files._read(tmp_path, "model.safetensors", 0)
 
 
 def test_a_picture_of_slots_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

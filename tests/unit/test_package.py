@@ -17,9 +17,12 @@ from tenuto.version import __version__
 from tests.support.import_graph import ROOT, imported, modules
 
 HOST = "tenuto.services.launcher.adapters.provisioners.ssh.host"
-ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install", "tenuto.automation.reader"}
-"""Modules started by name, sent to other machines, or imported by applications of FastStream; besides every `__main__`, and the
-modules of the top that users import."""
+CHECKED = "tenuto.checking.model.model_def"
+ENTRIES = {
+    "tenuto.cli.main", "tenuto.embedded.detached", HOST, f"{HOST}_files", f"{HOST}_install", "tenuto.automation.reader", CHECKED,
+}  # fmt: skip
+"""Modules started by name, sent to other machines, packed as a model, or imported by applications of FastStream; besides every
+`__main__`, and the modules of the top that users import."""
 DECLARED = {
     value.partition(":")[0]
     for entries in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].values()

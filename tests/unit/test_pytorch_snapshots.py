@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tenuto.workers.errors import UserError
+from tenuto.workers.pytorch import checkpoint, snapshots
 from tenuto.workers.pytorch.snapshots import PIECE_BYTES, SMALL_BYTES_MAX, Buffers, Copier, Torn, copy_threads
 
 LARGE = PIECE_BYTES // 4 + 1000  # of 4 bytes: more than one piece
@@ -58,7 +61,8 @@ def test_a_copy_is_equal_and_stays_so_when_training_goes_on(name: str) -> None:
         if name not in ("expanded", "sparse"):
             value.data.fill_(1)
         assert torch.equal(copy.to_dense() if copy.is_sparse else copy, expected.to_dense() if expected.is_sparse else expected)
-        assert (copy.dtype, copy.shape, copy.requires_grad) == (expected.dtype, expected.shape, False)
+        assert (copy.dtype, copy.shape) == (expected.dtype, expected.shape)
+        assert (type(copy), copy.requires_grad) == (type(value), value.requires_grad), "as a file has it that is written at once"
         if name not in ("expanded", "sparse"):
             value.data.copy_(expected)
         copier.done()
@@ -190,8 +194,54 @@ def test_a_step_waits_until_its_state_is_copied_and_then_no_more() -> None:
     assert {name: value.tolist() for name, value in copies["state"][0].items()} == {
         name: value.tolist() for name, value in expected.items()
     }
-    assert copier._hook is None
+    assert snapshots._copying == []
     copier.done()
+
+
+def test_several_copies_between_two_steps_break_no_step() -> None:
+    weights = torch.nn.Parameter(torch.zeros(LARGE))
+    optimizer = torch.optim.Adam([weights])
+    trained(optimizer, weights)
+    copiers = [Copier(Buffers()) for _ in range(3)]
+    hook = register_optimizer_step_pre_hook(lambda *_: None)
+    try:
+        copies = []
+        for copier in copiers:
+            copies.append(copier.later(optimizer.state_dict()))
+            copier.finish()
+        expected = optimizer.state[weights]["exp_avg"].clone()
+        trained(optimizer, weights)
+        trained(optimizer, weights)
+    finally:
+        hook.remove()
+    for copier, copy in zip(copiers, copies, strict=True):
+        copier.wait()
+        assert torch.equal(copy["state"][0]["exp_avg"], expected)
+
+
+def test_a_conjugate_is_not_taken_for_the_tensor_whose_memory_it_has() -> None:
+    value = torch.randn(LARGE, dtype=torch.complex64)
+    copy = copied({"a": value, "b": value.conj()})
+    assert torch.equal(copy["a"], value)
+    assert torch.equal(copy["b"], value.conj())
+
+
+def test_a_parameter_and_its_values_share_the_copy_and_differ_in_kind() -> None:
+    weights = torch.nn.Parameter(torch.randn(LARGE))
+    copy = copied({"one": weights, "again": weights, "values": weights.detach()})
+    assert copy["one"] is copy["again"]
+    assert isinstance(copy["one"], torch.nn.Parameter)
+    assert not copy["values"].requires_grad
+    assert copy["values"].data_ptr() == copy["one"].data_ptr()
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_memory_is_made_ahead_only_where_there_is_room(room: bool) -> None:
+    model = torch.nn.Linear(3, 3)
+    parts: Any = SimpleNamespace(context=SimpleNamespace(_models=[model], _optimizers=[torch.optim.SGD(model.parameters())]))
+    buffers = Buffers()
+    checkpoint.prepare(parts, buffers, has_room=lambda needed: room and needed == 48)
+    assert buffers.has_free is room
 
 
 def test_state_that_changed_behind_the_step_is_not_saved() -> None:

@@ -27,6 +27,22 @@ def test_what_is_not_worth_it_runs_here() -> None:
     assert side_by_side.each(lambda _: os.getpid(), range(3), worth_it=False) == [HERE] * 3
 
 
+def test_where_no_processes_can_be_made_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError("no semaphores")
+
+    monkeypatch.setattr(side_by_side, "ProcessPoolExecutor", refuse)
+    assert side_by_side.each(lambda _: os.getpid(), range(3)) == [HERE] * 3
+
+
+def test_an_error_of_the_system_in_the_work_itself_is_raised() -> None:
+    def fail(_: int) -> None:
+        raise FileNotFoundError("of the work")
+
+    with pytest.raises(FileNotFoundError, match="of the work"):
+        side_by_side.each(fail, [1, 2])
+
+
 def test_an_error_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         side_by_side.each(lambda value: 1 // value, [1, 0])

@@ -107,7 +107,7 @@ class CheckpointWriter:
         """
         self.wait(before_max)
         if self._failed_in_background and self._retries:
-            self.save_now(position, snapshot, keep=keep)
+            self._failed_in_background = not self.save_now(position, snapshot, keep=keep)
             if then is not None:
                 then()
             return
@@ -209,7 +209,7 @@ class CheckpointWriter:
                 attempt += 1
                 try:
                     if staged is None:
-                        staged = self._stage(position, snapshot())
+                        staged = self._stage(position, snapshot)
                         breaks = breaks_in(staged.directory)  # storing it may move its files
                     manifest = keep(self._place.store, staged)
                     break
@@ -255,10 +255,11 @@ class CheckpointWriter:
             f"{REPORT_BYTES_MAX >> 20} MiB can name: save fewer, such as one archive of them."
         )
 
-    def _stage(self, position: Position, fill: Fill) -> Staged:
+    def _stage(self, position: Position, snapshot: Callable[[], Fill]) -> Staged:
+        # The directory first: where it cannot be made, no copy is made or used up.
         directory = self._place.staging(f"{position.checkpoint_id}{self._suffix}")
         try:
-            fill(directory)
+            snapshot()(directory)
         except BaseException as error:
             failure = None if isinstance(error, OSError) else storage_error(error, directory)
             shutil.rmtree(directory, ignore_errors=True)

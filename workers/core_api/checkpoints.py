@@ -63,6 +63,8 @@ class Checkpoints:
         self._saving: dict[str, Checkpoint] = {}
         """Checkpoints given to the writer, by id."""
         self._ids: set[str] = set()
+        self._filling_id = ""
+        """Id of the checkpoint whose block was begun last."""
         self._breaks: list[str] = []
         """Sentences of the script, in this process or before, about state that a resumed trial does not restore."""
         self._loads = 0
@@ -175,6 +177,8 @@ class Checkpoints:
                     run.report_validation(operation.steps, {run.metric: 0.5})
         """
         text, gang = metadata_text(metadata or {}), self._session.gang
+        name = self._filling_id = new_id(self._session, steps, self._ids)
+        self._ids.add(name)  # also for what is saved within the block
         if gang is not None and not gang.leads and not shard:
             self._writer.forget_base()
             yield from self._nowhere()
@@ -184,7 +188,8 @@ class Checkpoints:
             self._shards += 1
             sharded = ShardedSave(gang, self._shards)
         length = self._length_of(steps)
-        position = Position(new_id(self._session, steps, self._ids), steps, length)
+        position = Position(name, steps, length)
+        beside = self._beside = Beside()
         self.begun_clock = self._session.clock.monotonic()
         try:
             filling = self._place.staging(f"{position.checkpoint_id}-filling{self._suffix}")
@@ -194,8 +199,8 @@ class Checkpoints:
             filling = None
         if filling is None:
             yield from self._nowhere()
+            beside.release()
             return
-        beside = self._beside = Beside()
         try:
             yield filling
             if gang is None or gang.leads:
@@ -255,7 +260,8 @@ class Checkpoints:
         if wait or self._saves.way(given, self._writer, optional=False) == "wait":
             self._store_now(position, lambda: given.write, store_whole)
         else:
-            self._store(position, given.snapshot, None, store_whole, UNDER_WAY_MAX - 1)
+            # The script has been told that it is saved, so none of these gives way to a later one.
+            self._store(position, given.snapshot, lambda: None, store_whole, UNDER_WAY_MAX - 1)
 
     def load_state(self) -> dict[str, Any]:
         """State that `save_state` saved in `latest`, its tensors on the CPU. Values that are no tensors, numbers, words or

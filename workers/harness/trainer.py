@@ -106,6 +106,9 @@ class Trainer(ABC):
     has_snapshots: bool = False
     """True: `snapshot` makes a copy."""
 
+    copies_on_disk: bool = False
+    """True: what `snapshot` copies goes to this machine's disk, which has room for few checkpoints."""
+
     def snapshot_bytes(self) -> int:
         """Host memory that the next copy needs beyond what is kept for it, in bytes. 0: none, or not known."""
         return 0

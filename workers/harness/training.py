@@ -23,7 +23,7 @@ from tenuto.schemas.reports import (
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.checkpoints.location import Place
 from tenuto.workers.checkpoints.restoring import restore
-from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
+from tenuto.workers.checkpoints.writer import UNDER_WAY_MAX, CheckpointWriter, Fill, Position
 from tenuto.workers.connection.directives import AgentGone, DirectiveBox
 from tenuto.workers.errors import UserError, metric_warning
 from tenuto.workers.harness import early_end
@@ -258,7 +258,8 @@ class TrainingLoop:
         self._points.send()  # a trial that resumes from here does not make them again
         self._saving[position.checkpoint_id] = position.batches
         self._saved_clock = self._clock.monotonic()
-        self._writer.save(position, lambda: self._filler(self._trainer.snapshot()), then)
+        before_max = 0 if self._trainer.copies_on_disk else UNDER_WAY_MAX - 1
+        self._writer.save(position, lambda: self._filler(self._trainer.snapshot()), then, before_max=before_max)
 
     def _save_now(self, leaving: bool = False) -> bool:
         """Saves, and returns when the checkpoint is stored and reported. False: the store did not accept it, and the user was

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
 
 from tenuto.workers.core_api.foreign_files import write_beside
 
@@ -36,18 +36,18 @@ class _Catching(CheckpointIO):  # type: ignore[misc]
 
 def save_beside(trainer: Trainer, run: Run, steps: int, path: Path) -> None:
     """`trainer.save_checkpoint(path)`, in the block of `run.checkpoint.save`. A strategy that writes files in its own way, and a
-    plugin of the user's, write them at once."""
+    plugin of the user's, write them at once; Lightning's AsyncCheckpointIO would write them when the block has ended, so what it
+    stands before is used."""
     own = trainer.strategy.checkpoint_io
-    if type(own) is not TorchCheckpointIO:
-        trainer.save_checkpoint(path)
-        return
-    trainer.strategy.checkpoint_io = catching = _Catching(own)
+    writer = own.checkpoint_io if isinstance(own, AsyncCheckpointIO) else own
+    catching = _Catching(writer) if type(writer) is TorchCheckpointIO else None
+    trainer.strategy.checkpoint_io = catching or writer
     try:
         trainer.save_checkpoint(path)
     finally:
         trainer.strategy.checkpoint_io = own
-    for checkpoint, target, options in catching.caught:
-        write_beside(run.checkpoint, steps, checkpoint, _writing(own, target, options))
+    for checkpoint, target, options in catching.caught if catching is not None else ():
+        write_beside(run.checkpoint, steps, checkpoint, _writing(writer, target, options))
 
 
 def _writing(own: Any, target: Any, options: Any) -> Callable[[Mapping[str, Any]], None]:

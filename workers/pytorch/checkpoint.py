@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tenuto.workers.checkpoints.files import RECORD_FILE, CheckpointRecord
+from tenuto.workers.checkpoints.host_memory import has_room
 from tenuto.workers.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import groups, options, pruning, seeds, snapshots, state, user_attributes
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
@@ -153,11 +154,13 @@ def capture(
     return write
 
 
-def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
-    """Makes memory for the first copy, in the background. Called when the optimizers have taken a step, and so have state."""
+def prepare(parts: Parts, buffers: snapshots.Buffers, has_room: Callable[[int], bool] = has_room) -> None:
+    """Makes memory for the first copy, in the background, if there is room for it. Called when the optimizers have taken a step,
+    and so have state."""
     context = parts.context
-    models = [dict(model.state_dict()) for model in context._models]
-    buffers.prepare([models, [optimizer.state_dict() for optimizer in context._optimizers]])
+    state_dicts = [[dict(model.state_dict()) for model in context._models], [item.state_dict() for item in context._optimizers]]
+    if has_room(snapshots.size_bytes(state_dicts)):
+        buffers.prepare(state_dicts)
 
 
 def memory_needed(parts: Parts, buffers: snapshots.Buffers) -> int:

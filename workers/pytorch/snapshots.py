@@ -127,6 +127,8 @@ class Copier:
         self._wholes: dict[_Key, torch.Tensor] = {}
         """Copies of memory that several different tensors share, by device and address."""
         self._shared: set[_Key] = set()
+        self._kinds: dict[_Key, torch.Tensor] = {}
+        """Parameters and tensors with a gradient, made of the copies of their memory."""
         self._containers: dict[int, Any] = {}
         self._sources: list[Any] = []
         """Everything copied so far: an address or an id says who someone is only while he is there."""
@@ -135,7 +137,6 @@ class Copier:
         self._pieces = self._now
         """List to which pieces are added."""
         self._under_way: list[Future[bool]] = []
-        self._hook: RemovableHandle | None = None
         self._events: list[Any] = []
         """Events of the GPUs' streams, after which their part is copied."""
 
@@ -156,7 +157,20 @@ class Copier:
             self._sources.append(value)
             shared = bool(self._shared) and _whole(value) in self._shared and _has_values_of_its_memory(value)
             self._copies[key] = self._part(value.detach()) if shared else self._own(key, value.detach())
+        if value.requires_grad or isinstance(value, torch.nn.Parameter):
+            return self._of_kind(value, self._copies[key])
         return self._copies[key]
+
+    def _of_kind(self, value: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+        """The copy as what the tensor is, as a file has it that is written while training waits."""
+        kind = torch.nn.Parameter if type(value) is torch.nn.Parameter else torch.Tensor
+        key = (*_identity(value), kind, value.requires_grad)
+        if key not in self._kinds:
+            if kind is torch.nn.Parameter:
+                self._kinds[key] = torch.nn.Parameter(made, requires_grad=value.requires_grad)
+            else:
+                self._kinds[key] = made.detach().requires_grad_(value.requires_grad)
+        return self._kinds[key]
 
     def _part(self, value: torch.Tensor) -> torch.Tensor:
         key = _whole(value)
@@ -175,7 +189,7 @@ class Copier:
         free = self._memory.get(_shape(value))
         made = free.pop() if free else _empty(value)
         if value.device.type == "cuda" and made.is_pinned():
-            return made.copy_(value, non_blocking=True)
+            return made.copy_(value.resolve_conj().resolve_neg(), non_blocking=True)
         if value.nbytes <= SMALL_BYTES_MAX or not _is_plain_memory(value) or made.stride() != value.stride():
             return made.copy_(value)
         target, origin = made.data_ptr(), value.data_ptr()
@@ -196,7 +210,7 @@ class Copier:
         """Returns when everything is copied except what was given to `later`. The next step of any optimizer waits for the
         rest."""
         if self._later:
-            self._hook = register_optimizer_step_pre_hook(lambda *_: self._before_step())
+            _let_steps_wait_for(self)
         for device in sorted({key[0].index for key in self._copies if key[0].type == "cuda"}):
             self._events.append(torch.cuda.current_stream(device).record_event())
         submit = self._buffers.threads.submit
@@ -210,12 +224,14 @@ class Copier:
         self._containers.clear()
         self._memory = {}  # of tensors that are gone
 
-    def _before_step(self) -> None:
+    @property
+    def is_copied(self) -> bool:
+        return all(future.done() for future in self._under_way)
+
+    def wait_for_pieces(self) -> None:
+        """Returns when the memory that is copied may change."""
         for future in self._under_way:
             future.result()
-        hook, self._hook = self._hook, None
-        if hook is not None:
-            hook.remove()
 
     def wait(self) -> None:
         """Returns when everything is copied. Raises Torn."""
@@ -258,6 +274,24 @@ class Copier:
         return made
 
 
+_copying: list[Copier] = []
+"""Copies that the next step of an optimizer waits for."""
+_hooks: list[RemovableHandle] = []
+
+
+def _let_steps_wait_for(copier: Copier) -> None:
+    # One hook for the process, which stays: torch goes through its hooks while they run, so none may remove itself then.
+    if not _hooks:
+        _hooks.append(register_optimizer_step_pre_hook(_before_step))
+    # Some optimizers step seldom: what is copied meanwhile is not held here until they do.
+    _copying[:] = [other for other in _copying if not other.is_copied] + [copier]
+
+
+def _before_step(*_: Any) -> None:
+    while _copying:
+        _copying.pop().wait_for_pieces()
+
+
 def copy_threads() -> int:
     """Number of copying threads, from the processors that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -281,7 +315,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _shape(tensor: torch.Tensor) -> _Key:
-    return (tensor.dtype, tensor.shape, tensor.stride())
+    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
 
 def _identity(tensor: torch.Tensor) -> _Key:

@@ -57,7 +57,7 @@ def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     seen: dict[tuple[Any, ...], str] = {}
     tensors, others = divided(state)
     for name, value in tensors.items():
-        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
         if value.numel() > 0 and key in seen:
             aliases[name] = seen[key]
             continue

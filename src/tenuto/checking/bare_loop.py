@@ -22,7 +22,9 @@ def main(arguments: list[str]) -> None:
 
     width, batch_size, batches = map(int, arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.use_deterministic_algorithms(True)  # as an exact trial does: the platform is compared, not what exactness costs
+    torch.use_deterministic_algorithms(
+        True, warn_only=True
+    )  # as an exact trial does: the platform is compared, not what exactness costs
     torch.backends.cudnn.benchmark = False
     model = model_def.network(width).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -31,7 +32,13 @@ def machine_facts(layout: Layout) -> MachineFacts:
     import psutil
 
     error, nearest = _writable(layout.root)
-    port = _port(layout)
+    seconds = None
+    if not error:
+        try:
+            seconds = _fsync_seconds(nearest)
+        except OSError as problem:
+            error = f"nothing can be written to {nearest}: {problem.strerror}"
+    port, kept = _port(layout)
     return MachineFacts(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
@@ -41,12 +48,13 @@ def machine_facts(layout: Layout) -> MachineFacts:
         directory_error=error,
         free_bytes=0 if error else psutil.disk_usage(str(nearest)).free,
         file_system=_file_system(nearest),
-        fsync_seconds=None if error else _fsync_seconds(nearest),
+        fsync_seconds=seconds,
         shared_memory_bytes=psutil.disk_usage(str(_SHARED_MEMORY)).total if _SHARED_MEMORY.is_dir() else None,
         open_files_max=_open_files_max(),
         clock_synchronized=_clock_synchronized(),
         port=port,
-        port_taken=not port_is_free(port),
+        port_kept=kept,
+        port_taken=not _is_free(port),
         own_cluster=is_up(layout),
         root=os.geteuid() == 0,
     )
@@ -78,9 +86,12 @@ def driver_facts() -> DriverFacts:
 
 def torch_facts() -> TorchFacts:
     """Facts of PyTorch, asked in a process of its own."""
-    command = [sys.executable, "-m", "tenuto.checking.torch_probe"]
+    command = [sys.executable, "-P", "-m", "tenuto.checking.torch_probe"]
+    # All devices, in the order of slots: workers get variables of their own.
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_SECONDS_MAX, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TORCH_SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
         return TorchFacts(error=f"it gave no answer within {TORCH_SECONDS_MAX:.0f} s")
     try:
@@ -92,6 +103,13 @@ def torch_facts() -> TorchFacts:
     return TorchFacts(**{**told, "architectures": tuple(told.get("architectures", ())), "devices": devices})
 
 
+def _is_free(port: int) -> bool:
+    try:
+        return port_is_free(port)
+    except OSError:
+        return False
+
+
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
@@ -99,10 +117,13 @@ def _text(value: str | bytes) -> str:
 def _writable(directory: Path) -> tuple[str, Path]:
     """(sentence if nothing can be written there, else empty; the nearest directory that exists)."""
     nearest = directory
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        return f"{nearest} is no directory", nearest
+    try:
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            return f"{nearest} is no directory", nearest
+    except OSError as error:
+        return f"{directory} cannot be looked at: {error.strerror}", nearest.parent
     return ("" if os.access(nearest, os.W_OK | os.X_OK) else f"nothing can be written to {nearest}"), nearest
 
 
@@ -118,7 +139,8 @@ def _file_system(directory: Path) -> str:
     return max(enumerate(held), key=lambda item: (item[1][0], item[0]))[1][1] if held else ""
 
 
-def _fsync_seconds(directory: Path) -> float | None:
+def _fsync_seconds(directory: Path) -> float:
+    """Raises OSError."""
     probe = directory / f".tenuto-check.{os.getpid()}"
     times = []
     try:
@@ -128,10 +150,9 @@ def _fsync_seconds(directory: Path) -> float | None:
                 file.write(b"x" * 4_096)
                 os.fsync(file.fileno())
                 times.append(time.perf_counter() - begun)
-    except OSError:
-        return None
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            probe.unlink()
     return statistics.median(times)
 
 
@@ -153,8 +174,9 @@ def _clock_synchronized() -> bool | None:
     return None if state < 0 else state != _TIME_ERROR
 
 
-def _port(layout: Layout) -> int:
+def _port(layout: Layout) -> tuple[int, bool]:
+    """Port that a cluster would have, and whether it had the same before, so that it takes no other."""
     try:
-        return int(layout.rest_port.read_text())
+        return int(layout.rest_port.read_text()), True
     except (OSError, ValueError):
-        return REST_PORT_DEFAULT
+        return REST_PORT_DEFAULT, False

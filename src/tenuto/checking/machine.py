@@ -32,7 +32,7 @@ class MachineFacts:
     cores: int = 0
     """Cores that this process may use."""
     memory_bytes: int = 0
-    """Memory of the machine, or less where a limit is set."""
+    """Memory of the machine; limits of a container are not seen."""
     data_directory: str = ""
     directory_error: str = ""
     """Sentence if nothing can be written to the data directory."""
@@ -44,6 +44,8 @@ class MachineFacts:
     open_files_max: int | None = None
     clock_synchronized: bool | None = None
     port: int = 0
+    port_kept: bool = False
+    """The cluster of the data directory had this port before, and takes no other."""
     port_taken: bool = False
     own_cluster: bool = False
     """A cluster of the data directory is up, and may be what has the port."""
@@ -137,9 +139,11 @@ def _port(facts: MachineFacts) -> MachineFinding:
         return MachineFinding("port", "ok", f"{facts.port} is free")
     if facts.own_cluster:
         return MachineFinding("port", "ok", f"{facts.port} belongs to the cluster that is up")
-    return MachineFinding(
-        "port", "note", f"{facts.port} is taken", "`tenuto up` takes another one, or the one that --port names."
-    )
+    if facts.port_kept:
+        advice = "`tenuto up` would refuse to start: end the program that has the port, or name another with --port."
+        return MachineFinding("port", "PROBLEM", f"{facts.port}, which the cluster had before, is taken", advice)
+    advice = "`tenuto up` takes another one, or the one that --port names."
+    return MachineFinding("port", "note", f"{facts.port} is taken", advice)
 
 
 def _rights(facts: MachineFacts) -> MachineFinding:
@@ -201,7 +205,8 @@ def judged_devices(torch: TorchFacts, driver: DriverFacts) -> list[MachineFindin
             MachineFinding("torch", "PROBLEM", torch.error, "Install PyTorch again: https://pytorch.org/get-started."),
         ]
     findings.append(_torch(torch, driver))
-    findings += [_device(number, item, torch.architectures) for number, item in enumerate(torch.devices)]
+    if driver.devices:  # those of another maker are no slots
+        findings += [_device(number, item, torch.architectures) for number, item in enumerate(torch.devices)]
     return findings
 
 

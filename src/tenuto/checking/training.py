@@ -19,10 +19,12 @@ from tenuto.client.target import Target
 from tenuto.client.waiting import Deadline
 from tenuto.embedded.files import Layout
 from tenuto.embedded.options import Options
+from tenuto.embedded.postgres_home import HOME_VARIABLE
 from tenuto.embedded.process import ServerError
 from tenuto.embedded.start import start_detached
 from tenuto.embedded.stop import stop_cluster
 from tenuto.kernel.scratch import scratch_directory
+from tenuto.kernel.settings import Settings
 from tenuto.workers.agent.slots import device_variables, find_slots
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ EXPERIMENT_SECONDS_MAX = 300.0
 """Longest time of one of the short experiments: on a slow machine they take half a minute."""
 BARE_LOOP_SECONDS_MAX = 300.0
 AGENT_SECONDS_MAX = 60.0
+KEPT_SETTINGS = (HOME_VARIABLE, "TENUTO_WORKER_CONFINED", "TENUTO_WORKER_INHERITS", "TENUTO_PRELOAD")
+"""Settings that say how this machine runs processes, and not what a cluster does."""
 POLL_SECONDS = 0.1
 SPEED_RATIO_MIN = 0.8
 """Least share of a bare loop's speed that raises no word; below it something keeps the trial waiting."""
@@ -62,7 +66,7 @@ class TrainingSize:
 
 
 def size_for(kind: str, quick: bool) -> TrainingSize:
-    """TrainingSize for a kind of slot (cpu, cuda)."""
+    """Amount for a kind of slot (cpu, cuda)."""
     if kind == "cuda":
         return TrainingSize(
             batches=400 if not quick else 40, checkpoint_batches=50 if not quick else 8, width=128, batch_size=256
@@ -101,7 +105,8 @@ def trained(slots: Sequence[Slot], *, quick: bool, report: Callable[[str], None]
                 report(f"training on {GANG_SLOTS} slots")
                 yield _killed_and_resumed(client, f"gang of {GANG_SLOTS}", size_for(slots[0].kind, quick), GANG_SLOTS)[0]
     except (ServerError, ClientError, OSError) as error:
-        yield MachineFinding("cluster", "PROBLEM", str(error), "`tenuto up` on this machine would fail alike.")
+        advice = "Its files are in the temporary directory (TMPDIR); if that is not the cause, `tenuto up` would fail alike."
+        yield MachineFinding("cluster", "PROBLEM", str(error), advice)
 
 
 @contextmanager
@@ -112,12 +117,32 @@ def _cluster(cpu_slots: int | None, report: Callable[[str], None]) -> Iterator[C
     with scratch_directory("check") as place:
         place.chmod(0o711)  # PostgreSQL and workers may be other accounts, which pass through it
         layout = Layout.of(place / "cluster")
-        url = start_detached(Options(layout, cpu_slots=cpu_slots), report, with_parent=True)
+        options = Options(layout, cpu_slots=cpu_slots, worker_user=Settings.from_environment().worker_user)
         try:
+            url = start_detached(options, report, with_parent=True, environment=_environment())
             with Client(Target(url, layout.token.read_text().strip(), str(layout.token))) as client:
                 yield client
         finally:
+            _stop(layout)
+
+
+def _environment() -> dict[str, str]:
+    """This process's variables without settings of a cluster, such as targets of anchors, which would get another one's notes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_") or name in KEPT_SETTINGS}
+
+
+def _stop(layout: Layout) -> None:
+    """Raises ServerError."""
+    deadline = Deadline(AGENT_SECONDS_MAX)
+    while True:
+        try:
             stop_cluster(layout)
+        except ServerError:  # it is just starting, and has not said yet which process leads it
+            if deadline.over:
+                raise
+            time.sleep(POLL_SECONDS)
+        else:
+            return
 
 
 def _agent(client: Client) -> str:
@@ -184,6 +209,9 @@ def _last_validation(client: Client, size: TrainingSize, slots: int, *, killed_a
         experiment.wait(timeout_seconds=EXPERIMENT_SECONDS_MAX)
         trial = experiment.get_trial(1)
         found = trial.validations()
+    except TimedOut:
+        experiment.kill()  # its slots are needed
+        raise
     except NotCompleted as error:
         lines = list(experiment.get_trial(1).logs(tail=LOG_LINES_SHOWN))
         raise NotCompleted("\n".join([*lines, str(error)]), error.experiment_id, error.state) from error
@@ -212,7 +240,7 @@ def _config(size: TrainingSize, slots: int, killed_at: int) -> dict[str, Any]:
 
 def _bare_steps_per_second(slot: Slot, size: TrainingSize) -> float | None:
     """None: the bare loop failed."""
-    command = [sys.executable, "-m", "tenuto.checking.bare_loop", *map(str, (size.width, size.batch_size, size.batches))]
+    command = [sys.executable, "-P", "-m", "tenuto.checking.bare_loop", *map(str, (size.width, size.batch_size, size.batches))]
     environment = {**os.environ, **device_variables((slot,)), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BARE_LOOP_SECONDS_MAX, check=True)

@@ -55,6 +55,7 @@ def _findings(layout: Layout, *, training: bool, quick: bool) -> Iterator[Machin
     from tenuto.checking.findings import MachineFinding
     from tenuto.checking.machine import judged, judged_devices
     from tenuto.checking.training import slots_here, trained
+    from tenuto.workers.agent.slots import NoSlots
 
     yield from judged(machine_facts(layout))
     torch, driver = torch_facts(), driver_facts()
@@ -67,7 +68,12 @@ def _findings(layout: Layout, *, training: bool, quick: bool) -> Iterator[Machin
     if driver.error:
         yield MachineFinding("training", "not run", "the GPUs cannot be read")
         return
-    yield from trained(slots_here(), quick=quick, report=_progress)
+    try:
+        slots = slots_here()
+    except NoSlots as error:
+        yield MachineFinding("training", "PROBLEM", str(error), "`tenuto up` would not start an agent.")
+        return
+    yield from trained(slots, quick=quick, report=_progress)
 
 
 def _progress(line: str) -> None:

@@ -14,6 +14,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+
+class _NoPool(Exception):
+    """Processes cannot be forked here."""
+
+
 _work: Callable[[Any], Any] | None = None
 """Function of this process's children, which they have by the fork: it need not be sent."""
 
@@ -26,19 +31,27 @@ def each(function: Callable[[T], R], values: Sequence[T], *, worth_it: bool = Tr
     if worth_it and count > 1 and sys.platform == "linux":
         try:
             return _forked(function, values, count)
-        except BrokenProcessPool:  # such as for want of memory, which one process may still have enough of
+        except (BrokenProcessPool, _NoPool):  # such as for want of memory, which one process may still have enough of
             pass
     return [function(value) for value in values]
 
 
 def _forked(function: Callable[[T], R], values: Iterable[T], count: int) -> list[R]:
-    """Raises BrokenProcessPool."""
+    """Raises BrokenProcessPool, _NoPool, and what the function raises."""
     global _work
     _work = function
     gc.freeze()  # a child that collects garbage would copy all pages that it shares
     try:
-        with ProcessPoolExecutor(count, multiprocessing.get_context("fork")) as pool:
-            return list(pool.map(_worked, values))
+        try:
+            pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork"))
+        except (OSError, ImportError, NotImplementedError) as error:  # no semaphores here, as where /dev/shm is missing
+            raise _NoPool from error
+        with pool:
+            try:
+                under_way = [pool.submit(_worked, value) for value in values]
+            except OSError as error:  # no further process may be made
+                raise _NoPool from error
+            return [future.result() for future in under_way]
     finally:
         gc.unfreeze()
         _work = None

@@ -60,15 +60,13 @@ def load(target: Target, checkpoint_id: str, index: int) -> Mapping[str, Any]:
 
 
 def _read(directory: Path, weights: str, index: int) -> Mapping[str, Any]:
-    """Raises OSError, ValueError, TypeError, ClientError."""
+    """Raises OSError, ValueError, TypeError."""
     import json
+
+    import safetensors
 
     from tenuto.kernel.optional import NotInstalled, needed
 
-    try:
-        safetensors = needed("safetensors")
-    except NotInstalled as error:
-        raise ClientError(f"Weights need a package: {error}.") from None
     file = directory / weights
     if file.exists():
         with safetensors.safe_open(file, framework="np") as opened:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tenuto.embedded.options import Options
 from tenuto.embedded.process import ServerError
 
 
-def start_detached(options: Options, report: Callable[[str], None], *, with_parent: bool = False) -> str:
+def start_detached(
+    options: Options,
+    report: Callable[[str], None],
+    *,
+    with_parent: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Returns the URL of its REST door when it is ready. `report` is told of each step. `with_parent`: the cluster stops when
-    this process ends, however that happens, where the system can do that (Linux). Raises ServerError."""
+    this process ends, however that happens, where the system can do that (Linux). `environment`: variables of the cluster; None:
+    those of this process. Raises ServerError."""
     layout = options.layout
     layout.create()
     reading, writing = os.pipe()
@@ -38,6 +45,7 @@ def start_detached(options: Options, report: Callable[[str], None], *, with_pare
             stderr=log,
             start_new_session=True,
             pass_fds=[writing],
+            env=environment,
             cwd=layout.root,
         )
     os.close(writing)

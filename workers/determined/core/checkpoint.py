@@ -31,7 +31,7 @@ class CheckpointContext:
         `steps_completed`. Raises UserError."""
         steps = self._steps(metadata)
         with self._run.checkpoint.save(steps, dict(metadata or {}), shard=shard) as directory:
-            yield directory, self._run.checkpoint._new_id(steps)
+            yield directory, self._run.checkpoint._filling_id
 
     def upload(
         self,

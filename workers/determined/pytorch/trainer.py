@@ -61,7 +61,7 @@ class DeterminedTrainer(PyTorchTrainer):
     def _adopt(self, trial: PyTorchTrial, info: TrialInfo) -> None:
         super()._adopt(trial, info)
         if overridden(self._theirs, "on_checkpoint_write_end", "on_checkpoint_end"):
-            self.has_snapshots = False  # the hook runs in the training thread, before training goes on
+            self.has_snapshots, self._prepare_in = False, 0  # the hook runs in the training thread, before training goes on
         if self._batch_results is not None:
             self._train_batch = self._noting(self._train_batch)
         if overridden(self._theirs, "on_validation_epoch_end"):

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -209,14 +210,16 @@ class ShardFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # They also go where the checkpoint is given up before its turn.
+        self._release = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
 
     def move(self, into: Path) -> None:
         """Moves them into a checkpoint's directory, once. Raises OSError."""
         try:
             for path in sorted(self._directory.iterdir()):
-                shutil.copyfile(path, into / path.name)
+                shutil.move(path, into / path.name)
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._release()
 
 
 def read_whole(directory: Path) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ def network(width: int) -> nn.Module:
         nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
         nn.BatchNorm2d(2 * width),
         nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2),
+        nn.AvgPool2d(SIDE_PIXELS // 4),
         nn.Flatten(),
         nn.Dropout(0.2),
         nn.Linear(8 * width, CLASSES),

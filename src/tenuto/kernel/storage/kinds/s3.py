@@ -48,7 +48,6 @@ def _open(definition: S3Definition, below: str) -> Store:
 KIND = StoreKind(
     S3Definition,
     _open,
-    needs=("minio",),
     variables={
         "access_key": "AWS_ACCESS_KEY_ID",
         "secret_key": "AWS_SECRET_ACCESS_KEY",
