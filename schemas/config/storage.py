@@ -40,10 +40,10 @@ class CheckpointStorage(Model):
     on_failure: Literal["continue", "retry"] = "continue"
     """Action if a checkpoint cannot be stored. continue: training goes on without it after three tries. retry: training waits
     until it is stored."""
-    async_save: bool = True
+    async_save: bool = Field(default=True, exclude_if=lambda value: value is True)
     """True: training goes on while a checkpoint is written and stored, from a copy of the state in memory. False: training
     waits until it is stored."""
-    when_busy: Literal["wait", "skip"] = "wait"
+    when_busy: Literal["wait", "skip"] = Field(default="wait", exclude_if=lambda value: value == "wait")
     """Action if a checkpoint of min_checkpoint_period or checkpoint_period_minutes is due while two before it are still being
     stored. wait: training waits for one of them. skip: this one is left out, and the log says so."""
 
