@@ -177,8 +177,8 @@ class Checkpoints:
                     run.report_validation(operation.steps, {run.metric: 0.5})
         """
         text, gang = metadata_text(metadata or {}), self._session.gang
-        name = self._filling_id = new_id(self._session, steps, self._ids)
-        self._ids.add(name)  # also for what is saved within the block
+        self._ids.add(name := new_id(self._session, steps, self._ids))  # at once: the block may save, too
+        self._filling_id = name
         if gang is not None and not gang.leads and not shard:
             self._writer.forget_base()
             yield from self._nowhere()
@@ -217,8 +217,7 @@ class Checkpoints:
         self._begin(position, text)
 
         def clean() -> None:
-            if sharded is not None:
-                sharded.close()
+            sharded.close() if sharded is not None else None
             beside.release()
             shutil.rmtree(filling, ignore_errors=True)
 
@@ -348,5 +347,4 @@ class Checkpoints:
 
 
 def _abandon(sharded: ShardedSave | None) -> None:
-    if sharded is not None:
-        sharded.abandon()
+    sharded.abandon() if sharded is not None else None

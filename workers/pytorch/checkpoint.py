@@ -25,6 +25,7 @@ from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients, 
 from tenuto.workers.pytorch.metrics import TrainingMetrics
 from tenuto.workers.pytorch.own_state import SchedulerState
 from tenuto.workers.pytorch.structure import Structure
+from tenuto.workers.pytorch.tensor_memory import size_bytes
 from tenuto.workers.pytorch.training_data import DataPosition
 from tenuto.workers.pytorch.trial import PyTorchTrial
 from tenuto.workers.user_state.attributes import Attributes
@@ -159,7 +160,7 @@ def prepare(parts: Parts, buffers: snapshots.Buffers, has_room: Callable[[int], 
     and so have state."""
     context = parts.context
     state_dicts = [[dict(model.state_dict()) for model in context._models], [item.state_dict() for item in context._optimizers]]
-    if has_room(snapshots.size_bytes(state_dicts)):
+    if has_room(size_bytes(state_dicts)):
         buffers.prepare(state_dicts)
 
 
@@ -169,7 +170,7 @@ def memory_needed(parts: Parts, buffers: snapshots.Buffers) -> int:
     if buffers.has_free or context._shards is not None:  # shards are copied to the disk
         return 0
     models = [dict(model.state_dict()) for model in context._models]
-    return snapshots.size_bytes([models, [optimizer.state_dict() for optimizer in context._optimizers]])
+    return size_bytes([models, [optimizer.state_dict() for optimizer in context._optimizers]])
 
 
 def restore(

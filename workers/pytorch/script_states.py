@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tenuto.workers.pytorch import snapshots, state
+from tenuto.workers.pytorch.tensor_memory import size_bytes
 
 
 class ScriptStates:
@@ -20,7 +21,7 @@ class ScriptStates:
 
     def size_bytes(self, values: Mapping[str, Any]) -> int:
         """Memory that the next copy needs beyond what is kept for it. 0: none."""
-        return 0 if self._buffers.has_free else snapshots.size_bytes(dict(values))
+        return 0 if self._buffers.has_free else size_bytes(dict(values))
 
     def snapshot(self, values: Mapping[str, Any]) -> Callable[[Path], None]:
         """Copies the values, and returns a function that writes the copy into a directory, once. What has to be pickled is

@@ -10,14 +10,13 @@ of it afterwards happens after the copy, so the training thread waits for nothin
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import ctypes
 import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,17 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from tenuto.workers.pytorch import state
+from tenuto.workers.pytorch.tensor_memory import (
+    MemoryKey,
+    has_values_of_its_memory,
+    identity_of,
+    is_plain_memory,
+    memory_like,
+    overlap,
+    shape_of,
+    tensors_in,
+    whole_of,
+)
 
 COPY_THREADS_MAX = 4
 """Most threads: these saturate the memory bus of most machines; other trials need the remaining processors."""
@@ -34,10 +44,9 @@ PIECE_BYTES = 8 << 20
 """Bytes copied by a thread at a time: large tensors are divided among threads."""
 SMALL_BYTES_MAX = 64 << 10
 """Largest tensor that is copied at once: handing it to another thread takes as long."""
-_Key = tuple[Any, ...]
 
 
-_Memory = dict[_Key, list[torch.Tensor]]
+_Memory = dict[MemoryKey, list[torch.Tensor]]
 
 
 class Buffers:
@@ -52,19 +61,19 @@ class Buffers:
 
     def prepare(self, value: Any) -> None:
         """Makes memory for the tensors in `value`, in the background, so that the first copy is as quick as later ones."""
-        likes = {_identity(tensor): tensor for tensor in tensors_in(value) if tensor.layout is torch.strided}
+        likes = {identity_of(tensor): tensor for tensor in tensors_in(value) if tensor.layout is torch.strided}
         on_the_cpu = [tensor for tensor in likes.values() if tensor.device.type == "cpu"]
-        wanted = [(_shape(tensor), _empty(tensor)) for tensor in on_the_cpu]  # address space only, not yet memory
-        others = [(_shape(tensor), tensor) for tensor in likes.values() if tensor.device.type != "cpu"]
+        wanted = [(shape_of(tensor), memory_like(tensor)) for tensor in on_the_cpu]  # address space only, not yet memory
+        others = [(shape_of(tensor), tensor) for tensor in likes.values() if tensor.device.type != "cpu"]
 
         def fault_in() -> None:
             made: _Memory = {}
             for key, memory in wanted:
-                if _is_plain_memory(memory):
+                if is_plain_memory(memory):
                     ctypes.memset(memory.data_ptr(), 0, memory.nbytes)
                 made.setdefault(key, []).append(memory)
             for key, like in others:  # pinning takes as long as the pages
-                made.setdefault(key, []).append(_empty(like))
+                made.setdefault(key, []).append(memory_like(like))
             others.clear()  # the tensors may be large, and go before this thread's function does
             self._free = made
 
@@ -85,7 +94,7 @@ class Buffers:
             taken, self._free = self._free, None
             return taken or {}
 
-    def give_back(self, copies: Iterable[tuple[_Key, torch.Tensor]]) -> None:
+    def give_back(self, copies: Iterable[tuple[MemoryKey, torch.Tensor]]) -> None:
         """Takes back the memory of one copy; that of another one is released, as two copies are rarely under way."""
         free: _Memory = {}
         for key, kept in copies:
@@ -121,13 +130,13 @@ class Copier:
 
     def __init__(self, buffers: Buffers) -> None:
         self._buffers, self._memory = buffers, buffers.take()
-        self._copies: dict[_Key, torch.Tensor] = {}
-        self._owned: list[tuple[_Key, torch.Tensor]] = []
+        self._copies: dict[MemoryKey, torch.Tensor] = {}
+        self._owned: list[tuple[MemoryKey, torch.Tensor]] = []
         """Copies with memory of their own, which another copy may use later."""
-        self._wholes: dict[_Key, torch.Tensor] = {}
+        self._wholes: dict[MemoryKey, torch.Tensor] = {}
         """Copies of memory that several different tensors share, by device and address."""
-        self._shared: set[_Key] = set()
-        self._kinds: dict[_Key, torch.Tensor] = {}
+        self._shared: set[MemoryKey] = set()
+        self._kinds: dict[MemoryKey, torch.Tensor] = {}
         """Parameters and tensors with a gradient, made of the copies of their memory."""
         self._containers: dict[int, Any] = {}
         self._sources: list[Any] = []
@@ -143,19 +152,19 @@ class Copier:
     def look(self, value: Any) -> None:
         """Finds out which tensors of `value` share a part of their memory. Called before any of them is copied."""
         self._sources.append(value)
-        found: dict[_Key, dict[_Key, torch.Tensor]] = {}
+        found: dict[MemoryKey, dict[MemoryKey, torch.Tensor]] = {}
         for tensor in tensors_in(value):
             if tensor.layout is torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.nbytes:
-                found.setdefault(_whole(tensor), {})[_identity(tensor)] = tensor
-        self._shared |= {key for key, parts in found.items() if len(parts) > 1 and _overlap(list(parts.values()))}
+                found.setdefault(whole_of(tensor), {})[identity_of(tensor)] = tensor
+        self._shared |= {key for key, parts in found.items() if len(parts) > 1 and overlap(list(parts.values()))}
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
             return value.detach().clone().cpu()
-        key = _identity(value)
+        key = identity_of(value)
         if key not in self._copies:
             self._sources.append(value)
-            shared = bool(self._shared) and _whole(value) in self._shared and _has_values_of_its_memory(value)
+            shared = bool(self._shared) and whole_of(value) in self._shared and has_values_of_its_memory(value)
             self._copies[key] = self._part(value.detach()) if shared else self._own(key, value.detach())
         if value.requires_grad or isinstance(value, torch.nn.Parameter):
             return self._of_kind(value, self._copies[key])
@@ -164,7 +173,7 @@ class Copier:
     def _of_kind(self, value: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         """The copy as what the tensor is, as a file has it that is written while training waits."""
         kind = torch.nn.Parameter if type(value) is torch.nn.Parameter else torch.Tensor
-        key = (*_identity(value), kind, value.requires_grad)
+        key = (*identity_of(value), kind, value.requires_grad)
         if key not in self._kinds:
             if kind is torch.nn.Parameter:
                 self._kinds[key] = torch.nn.Parameter(made, requires_grad=value.requires_grad)
@@ -173,7 +182,7 @@ class Copier:
         return self._kinds[key]
 
     def _part(self, value: torch.Tensor) -> torch.Tensor:
-        key = _whole(value)
+        key = whole_of(value)
         if key not in self._wholes:
             memory = value.new_empty(0, dtype=torch.uint8).set_(value.untyped_storage())  # type: ignore[call-overload]
             self._wholes[key] = memory.to("cpu", copy=True)
@@ -181,16 +190,16 @@ class Copier:
         made = torch.empty(0, dtype=value.dtype)
         return made.set_(storage, value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload, no-any-return]
 
-    def _own(self, key: _Key, value: torch.Tensor) -> torch.Tensor:
+    def _own(self, key: MemoryKey, value: torch.Tensor) -> torch.Tensor:
         self._owned.append((key[2:], made := self._copy(value)))
         return made
 
     def _copy(self, value: torch.Tensor) -> torch.Tensor:
-        free = self._memory.get(_shape(value))
-        made = free.pop() if free else _empty(value)
+        free = self._memory.get(shape_of(value))
+        made = free.pop() if free else memory_like(value)
         if value.device.type == "cuda" and made.is_pinned():
             return made.copy_(value.resolve_conj().resolve_neg(), non_blocking=True)
-        if value.nbytes <= SMALL_BYTES_MAX or not _is_plain_memory(value) or made.stride() != value.stride():
+        if value.nbytes <= SMALL_BYTES_MAX or not is_plain_memory(value) or made.stride() != value.stride():
             return made.copy_(value)
         target, origin = made.data_ptr(), value.data_ptr()
         for start in range(0, value.nbytes, PIECE_BYTES):
@@ -296,75 +305,3 @@ def copy_threads() -> int:
     """Number of copying threads, from the processors that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(COPY_THREADS_MAX, allowed))
-
-
-def size_bytes(value: Any) -> int:
-    """Bytes of the tensors in a value."""
-    return sum({_identity(tensor): tensor.nbytes for tensor in tensors_in(value) if tensor.layout is torch.strided}.values())
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple, set)):
-        for item in value:
-            yield from tensors_in(item)
-
-
-def _shape(tensor: torch.Tensor) -> _Key:
-    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
-
-
-def _identity(tensor: torch.Tensor) -> _Key:
-    """Identity of a tensor's memory, equal for tensors that share all of it."""
-    return (tensor.device, tensor.data_ptr() or id(tensor), *_shape(tensor))
-
-
-def _whole(tensor: torch.Tensor) -> _Key:
-    """Identity of the memory of which the tensor is a part."""
-    return (tensor.device, tensor.untyped_storage().data_ptr())
-
-
-def _overlap(tensors: list[torch.Tensor]) -> bool:
-    """True if two of these tensors of one memory have a byte in common, as far as the first and the last one of each say."""
-    begun = 0
-    for start, end in sorted(_bounds(tensor) for tensor in tensors):
-        if start < begun:
-            return True
-        begun = max(begun, end)
-    return False
-
-
-def _bounds(tensor: torch.Tensor) -> tuple[int, int]:
-    start = int(tensor.storage_offset())
-    last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start * tensor.element_size(), (last + 1) * tensor.element_size()
-
-
-def _has_values_of_its_memory(tensor: torch.Tensor) -> bool:
-    return tensor.numel() > 0 and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
-
-
-def _empty(like: torch.Tensor) -> torch.Tensor:
-    """Memory for a copy: pinned for one of a GPU's tensor, unless the system has no more of that. (Torch rounds pinned memory up
-    to powers of two.)"""
-    if like.device.type == "cuda":
-        with contextlib.suppress(RuntimeError):
-            return torch.empty_like(like, device="cpu", requires_grad=False, pin_memory=True)
-    return torch.empty_like(like, device="cpu", requires_grad=False)
-
-
-def _is_plain_memory(tensor: torch.Tensor) -> bool:
-    """True if the tensor's values are one contiguous piece of this process's memory."""
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.device.type == "cpu"
-        and (tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)))
-        and not tensor.is_inference()  # their changes are not counted
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-        and not tensor.is_quantized
-    )

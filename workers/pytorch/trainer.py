@@ -116,8 +116,7 @@ class PyTorchTrainer(Trainer):
             self._lead_says(sentence)
         self.copies_on_disk = self.context._shards is not None
         copies = self.context.rank == 0 and not self.copies_on_disk and checking.copies_on_the_way(info.config)
-        self._prepare_in = self.context._optimizations.aggregation_frequency if copies else 0
-        """Batches until memory for copies is made: by then each optimizer has taken a step."""
+        self._prepare_in = self.context._optimizations.aggregation_frequency if copies else 0  # in batches
         self._collected: checkpoint.Collected | None = None
 
     @property
