@@ -21,12 +21,12 @@ class _once(Generic[T]):  # noqa: N801 (used as a decorator)
     decode the same event at once find the same."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+        self.func, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     def __get__(self, instance: Any, owner: type[Any]) -> T:
         if instance is None:
             return self  # type: ignore[return-value]
-        value = self._compute(instance)
+        value = self.func(instance)
         instance.__dict__[self._name] = value
         return value
 
