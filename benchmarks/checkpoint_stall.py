@@ -108,12 +108,12 @@ class Bench:
         self.writer = CheckpointWriter(assignment, Place(assignment, directory / "checkpoints"), lambda _: None, self.say)
 
     def watch_steps(self) -> None:
-        before_step = Copier._before_step
+        wait_for_pieces = Copier.wait_for_pieces
 
-        def timed_step(copier: Copier) -> None:
-            self.waited += timed(lambda: before_step(copier))[0]
+        def timed_wait(copier: Copier) -> None:
+            self.waited += timed(lambda: wait_for_pieces(copier))[0]
 
-        Copier._before_step = timed_step  # type: ignore[method-assign, assignment]
+        Copier.wait_for_pieces = timed_wait  # type: ignore[method-assign]
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)
