@@ -37,15 +37,15 @@ import psutil
 from figures import figure, parse
 from report_world import LANE, QUIET_TRIALS, World, new_event, report_of, world
 
+from tenuto.kernel.commit_sizes import COMMIT_REPORTS_MAX
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.ingress import BATCH_REPORTS_MAX
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.events.trial import TrialProgressed
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import PACED_REPORTS
-from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.agent.spool import FACT_LANES, NewReport, Spool
 from tenuto.workers.harness.reporter import BATCH_REPORTS_MAX as CALL_REPORTS_MAX
 from tenuto.workers.harness.reporter import CALLS_PER_SECOND_MAX
 
@@ -72,8 +72,8 @@ async def received(at: World, reports: int, kinds: int) -> dict[str, object]:
         seconds, used = time.perf_counter() - begun, processor_seconds(process) - used
     events = [new_event(TrialProgressed(trial_id="9-9", allocation_id="9-9-1", batches=n, length=n)) for n in range(left)]
     begun = time.perf_counter()
-    for first in range(0, left, BATCH_REPORTS_MAX):
-        await at.log.append(Append(events[first : first + BATCH_REPORTS_MAX]))
+    for first in range(0, left, COMMIT_REPORTS_MAX):
+        await at.log.append(Append(events[first : first + COMMIT_REPORTS_MAX]))
     reference = time.perf_counter() - begun
     name = "validations" if kinds == 1 else "validations and checkpoints"
     bar = "at least 5,000/s" if kinds == 1 else ""
@@ -98,16 +98,19 @@ class AgentParts:
         self.disk = Disk()
         self.spool = Spool(open_database(at.directory / f"{name}.sqlite"), name)
         self.spooled, self.committed = Changed(), Changed()
-        self._publisher = LanePublisher(
-            LANE, name, at.bus, self.spool, self.disk, self.spooled, self.committed, lambda: f"{name}-{uuid4()}",
-            token_of=lambda allocation_id: at.tokens.token(name, allocation_id),
-        )  # fmt: skip
+        self._publishers = [
+            LanePublisher(
+                lane, name, at.bus, self.spool, self.disk, self.spooled, self.committed, lambda: f"{name}-{uuid4()}",
+                token_of=lambda allocation_id: at.tokens.token(name, allocation_id),
+            )
+            for lane in FACT_LANES
+        ]  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._publisher.run())
+        tasks = [asyncio.create_task(publisher.run()) for publisher in self._publishers]
         yield
-        await stop_task(task)
+        await asyncio.gather(*map(stop_task, tasks))
         self.disk.close()
 
     async def report(self, trial: int, first: int, count: int) -> None:
@@ -185,6 +188,7 @@ async def beside(at: World, seconds: float) -> dict[str, object]:
                 await stop_task(noise)
                 taken = await noting
                 found[f"{name}_p50_ms"] = round(taken[len(taken) // 2] * 1e3, 1)
+                found[f"{name}_p90_ms"] = round(taken[int(len(taken) * 0.9)] * 1e3, 1)
                 found[f"{name}_p99_ms"] = round(taken[int(len(taken) * 0.99)] * 1e3, 1)
                 found[f"{name}_reports"] = len(taken)
                 if noise is not None:

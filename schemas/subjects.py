@@ -40,10 +40,11 @@ ANSWERS_ACROSS = "_R_.>"
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
 """Subject of no lane, and without subscribers; the relay only checks that its messages are stored."""
 
-Lane = Literal["tracker", "launcher", "metrics", "logs"]
+Lane = Literal["tracker", "launcher", "metrics", "logs", "overflow"]
 """A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;
-`metrics` and `logs` are bulk data that the tracker stores in tables."""
-LANES: tuple[Lane, ...] = ("tracker", "launcher", "metrics", "logs")
+`metrics` and `logs` are bulk data that the tracker stores in tables; `overflow` takes, instead of `tracker`, the facts of trials
+that make more of them than can be recorded at once, so that those of other trials need not wait behind them."""
+LANES: tuple[Lane, ...] = ("tracker", "launcher", "metrics", "logs", "overflow")
 
 
 def _token(key: str) -> str:

@@ -9,6 +9,7 @@ import asyncpg
 from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.commit_sizes import CommitSizes
 from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import EventFeed
@@ -31,7 +32,7 @@ from tenuto.services.tracker.effects.sweeping import Sweeper
 from tenuto.services.tracker.handlers import ReportReceiver
 from tenuto.services.tracker.state import State
 
-POOL_CONNECTIONS_MAX = 4
+POOL_CONNECTIONS_MAX = 5
 """One for each lane, and one for what is left."""
 QUERY_SECONDS_MAX = 30.0
 
@@ -68,8 +69,10 @@ async def build(
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     stores = stores_of(settings.shared_directory, settings.stores_file)
     receiver = ReportReceiver(loop, log, pool, clock, await load_report_tokens(pool))
+    first = CommitSizes()
     lanes: dict[Lane, Ingress] = {
-        "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
+        "tracker": Ingress("tracker", settings, bus, pool, receiver.record, first),
+        "overflow": Ingress("overflow", settings, bus, pool, receiver.record, CommitSizes(yields_to=first)),
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }

@@ -13,6 +13,7 @@ import pytest
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.workers.agent.lane_decisions import WINDOW_MAX
 from tenuto.workers.agent.rpc import PACED_REPORTS
+from tenuto.workers.agent.spool import FACT_LANES
 from tenuto.workers.harness.reporter import BATCH_REPORTS_MAX
 from tests.support.live_cluster import LiveCluster
 
@@ -59,7 +60,7 @@ def state(cluster: LiveCluster, experiment: int) -> str:
 
 def waiting(cluster: LiveCluster) -> int:
     backlog = cluster.client().get("/status")["backlog"]
-    return max([max(item["waiting"], item["on_bus"]) for item in backlog if item["lane"] == "tracker"], default=0)
+    return max([max(item["waiting"], item["on_bus"]) for item in backlog if item["lane"] in FACT_LANES], default=0)
 
 
 def test_others_go_on_beside_a_trial_that_reports_without_end_and_it_can_be_ended(cluster: LiveCluster, tmp_path: Path) -> None:

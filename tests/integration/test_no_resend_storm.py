@@ -31,7 +31,7 @@ from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import TOO_LARGE_BYTES_KEPT, _new_report
-from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.agent.spool import FACT_LANES, NewReport, Spool
 from tests.conftest import Database
 from tests.support.waiting import SECONDS_MAX
 
@@ -67,9 +67,10 @@ class Road:
         self.spool = Spool(open_database(path), "spool-0")
         self.spooled, self.committed = Changed(), Changed()
         self.new_id = lambda: f"spool-{next(names)}"
+        self.made = 0
 
     async def append(self, count: int, allocation_id: str = "1-1-1") -> None:
-        first = self.spool.last(LANE) + self.spool.queued(LANE)
+        first, self.made = self.made, self.made + count
         new = [NewReport(LANE, "test", allocation_id, f"{allocation_id} {first + index}".encode()) for index in range(count)]
         await self.disk(self.spool.append, *new)
         self.spooled.notify()
@@ -84,18 +85,22 @@ class Road:
 
     @contextlib.asynccontextmanager
     async def receiving(self, receiver: Slow) -> AsyncIterator[None]:
-        task = asyncio.create_task(Ingress(LANE, self.settings, self.bus, self.pool, receiver).run())
-        yield
-        await stop_task(task)
+        async with asyncio.TaskGroup() as group:
+            lanes = [Ingress(lane, self.settings, self.bus, self.pool, receiver) for lane in FACT_LANES]
+            tasks = [group.create_task(ingress.run()) for ingress in lanes]
+            yield
+            await asyncio.gather(*map(stop_task, tasks))
 
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        publisher = LanePublisher(
-            LANE, AGENT, self.bus, self.spool, self.disk, self.spooled, self.committed, self.new_id
-        )  # fmt: skip
-        task = asyncio.create_task(publisher.run())
-        yield
-        await stop_task(task)
+        async with asyncio.TaskGroup() as group:
+            publishers = [
+                LanePublisher(lane, AGENT, self.bus, self.spool, self.disk, self.spooled, self.committed, self.new_id)
+                for lane in FACT_LANES
+            ]
+            tasks = [group.create_task(publisher.run()) for publisher in publishers]
+            yield
+            await asyncio.gather(*map(stop_task, tasks))
 
     async def stored(self) -> int:
         """Messages that the stream has taken since it was made."""

@@ -226,11 +226,12 @@ async def test_a_trial_fails_finishes_and_replays(world: World) -> None:
     assert (verdict.divergences, verdict.decisions, verdict.from_commands) == ([], 2, 3)
 
 
-@pytest.mark.parametrize("lane", ["tracker", "metrics", "logs"])
+@pytest.mark.parametrize("lane", ["tracker", "overflow", "metrics", "logs"])
 async def test_what_cannot_be_read_is_parked_and_nothing_waits_behind_it(world: World, lane: subjects.Lane) -> None:
     await world.record(SUBMITTED, REQUESTED, granted(1))
     good: dict[str, Model] = {
         "tracker": validation(1),
+        "overflow": validation(1),
         "metrics": MetricsReport(trial_id="1-1", allocation_id="1-1-1", points=(point(1, 1),)),
         "logs": LogsReport(trial_id="1-1", allocation_id="1-1-1", lines=(line("x"),)),
     }
@@ -239,7 +240,8 @@ async def test_what_cannot_be_read_is_parked_and_nothing_waits_behind_it(world: 
     rows = await world.pool.fetch("SELECT consumer, reason FROM parked ORDER BY number")
     assert [row["consumer"] for row in rows] == [f"ingress-{lane}"] * 3
     assert "not an id" in rows[2]["reason"]
-    table = {"tracker": "events WHERE type = 'ValidationReported'", "metrics": "trial_metric_chunks", "logs": "trial_logs"}[lane]
+    facts = "events WHERE type = 'ValidationReported'"
+    table = {"metrics": "trial_metric_chunks", "logs": "trial_logs"}.get(lane, facts)
     assert await world.pool.fetchval(f"SELECT count(*) FROM {table}") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.schemas.reports import TRACKER_REPORT, MetricPoint, MetricsReport, ProgressReport, ValidationReport
+from tenuto.schemas.subjects import Lane
 from tenuto.workers.agent.database import open_database
 from tenuto.workers.agent.fair_turns import fair_shares, interleaved
-from tenuto.workers.agent.spool import NUMBERED_AHEAD_FIRST, NewReport, Spool
+from tenuto.workers.agent.overflow import OVERFLOW_REPORTS
+from tenuto.workers.agent.spool import FACT_LANES, NUMBERED_AHEAD_FIRST, NewReport, Spool
 from tenuto.workers.connection.agent_client import AgentClient, Outgoing
 from tenuto.workers.harness.reporter import CALL_BYTES_MAX, PENDING_REPORTS_MAX, POINTS_SHARED_MAX, Reporter
 
@@ -114,12 +117,27 @@ def test_who_was_served_last_waits_for_the_others() -> None:
     assert interleaved([[1, 2, 3], [10], [20, 21]]) == [1, 10, 20, 2, 21, 3]
 
 
-@settings(max_examples=40, deadline=None)
+def taken(spool: Spool, lane: Lane, count: int) -> list[tuple[str, bytes]]:
+    """Numbers that many reports, and commits what waits in the lane, but for its last report where there are several."""
+    spool.number_some(lane, count)
+    reports = spool.pending(lane, 0, 100_000)
+    if not reports:
+        return []
+    assert [report.sequence for report in reports] == list(range(reports[0].sequence, spool.last(lane) + 1))
+    if lane == "tracker":
+        assert max(Counter(report.allocation_id for report in reports).values()) <= OVERFLOW_REPORTS
+    committed = reports[: max(len(reports) - 1, 1)]
+    spool.commit(lane, committed[-1].sequence, spool.id)
+    spool.set_room(lane, committed[-1].sequence + NUMBERED_AHEAD_FIRST)
+    return [(report.allocation_id, report.body) for report in committed]
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(
         st.one_of(
             st.tuples(st.just("append"), st.sampled_from(["1-1-1", "1-2-1", "1-3-1"]), st.integers(1, 80)),
-            st.tuples(st.just("take"), st.just(""), st.integers(1, 60)),
+            st.tuples(st.sampled_from(["take", "take beside"]), st.just(""), st.integers(1, 60)),
             st.tuples(st.sampled_from(["reopen", "begin again", "fail"]), st.just("1-1-1"), st.just(1)),
         ),
         max_size=25,
@@ -133,7 +151,7 @@ def test_the_spool_numbers_each_report_once_and_keeps_the_order_of_each_trial(
     spool, names, numbers = Spool(connection, "spool-0"), itertools.count(1), itertools.count()
     made: dict[str, list[bytes]] = {}
     sent: list[tuple[str, bytes]] = []
-    for what, allocation_id, count in [*steps, ("take", "", 100_000)]:
+    for what, allocation_id, count in steps:
         if what == "append":
             bodies = [b"%d" % next(numbers) for _ in range(count)]
             made.setdefault(allocation_id, []).extend(bodies)
@@ -151,17 +169,11 @@ def test_the_spool_numbers_each_report_once_and_keeps_the_order_of_each_trial(
         elif what == "begin again":
             spool.begin_again(f"spool-{next(names)}")
         else:
-            spool.number_some("tracker", count)
-            reports = spool.pending("tracker", 0, 100_000)
-            assert (
-                [report.sequence for report in reports] == list(range(reports[0].sequence, spool.last("tracker") + 1))
-                if reports
-                else True
-            )
-            sent.extend((report.allocation_id, report.body) for report in reports)
-            spool.commit("tracker", spool.last("tracker"), spool.id)
-            spool.set_room("tracker", spool.last("tracker") + NUMBERED_AHEAD_FIRST)
-    assert spool.backlog() == {}
+            sent.extend(taken(spool, "overflow" if what == "take beside" else "tracker", count))
+    while spool.backlog():
+        before = len(sent)
+        sent.extend(report for lane in FACT_LANES for report in taken(spool, lane, 100_000))
+        assert len(sent) > before, "facts wait that no lane may number"
     for allocation_id, bodies in made.items():
         assert [body for owner, body in sent if owner == allocation_id] == bodies
     connection.close()

@@ -6,7 +6,8 @@ two lost its disk), a new id is drawn and the remaining reports are numbered ane
 content.
 
 A report is numbered only when it may be sent soon. Until then it is in its allocation's queue, and the allocations take turns in
-getting numbers: so one that reports without end delays no other by more than the reports in flight.
+getting numbers: so one that reports without end delays no other by more than the reports in flight. Facts of such an allocation
+get their numbers in a lane of their own (`overflow.py`), behind which the others do not wait.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from typing import cast
 from tenuto.schemas.subjects import LANES, Lane
 from tenuto.workers.agent.database import Database, transaction
 from tenuto.workers.agent.fair_turns import fair_shares, interleaved
+from tenuto.workers.agent.overflow import room_in
 
 NUMBERED_AHEAD_FIRST = 100
 """Reports numbered ahead until the lane's publisher has set its window."""
+FACT_LANES: tuple[Lane, Lane] = ("tracker", "overflow")
+"""Lanes of the facts of trials: a report that is given for the first one may get its number in the second."""
 BULK_LANES: frozenset[Lane] = frozenset({"metrics", "logs"})
 BULK_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes of metrics and log lines that wait on disk; beyond it new ones are dropped and counted, so that training goes on.
@@ -77,6 +81,12 @@ class Spool:
         ):
             self._queued[lane][allocation_id] = count
         self._queued_reports: dict[str, int] = {lane: sum(queued.values()) for lane, queued in self._queued.items()}
+        self._numbered: dict[str, dict[str, int]] = {lane: {} for lane in FACT_LANES}
+        for lane in FACT_LANES:
+            rows = self._connection.execute(
+                "SELECT allocation_id, count(*) FROM reports WHERE lane = ? GROUP BY allocation_id", (lane,)
+            )
+            self._numbered[lane].update(rows)
         self._bulk_bytes = self._sum_bulk()
 
     def last(self, lane: Lane) -> int:
@@ -84,8 +94,19 @@ class Spool:
         return self._last[lane]
 
     def queued(self, lane: Lane) -> int:
-        """Number of reports of the lane that are not numbered yet. Reads memory only."""
-        return self._queued_reports[lane]
+        """Number of reports that may be numbered in this lane now. Reads memory only."""
+        return sum(self._next_in(lane).values())
+
+    def _next_in(self, lane: Lane) -> dict[str, int]:
+        """Queued reports that may be numbered in this lane now, by allocation."""
+        if lane not in FACT_LANES:
+            return self._queued[lane]
+        tracker, overflow = (self._numbered[name] for name in FACT_LANES)
+        room = {
+            owner: room_in("tracker" if lane == "tracker" else "overflow", tracker.get(owner, 0), overflow.get(owner, 0), count)
+            for owner, count in self._queued[FACT_LANES[0]].items()
+        }
+        return {owner: count for owner, count in room.items() if count}
 
     def set_room(self, lane: Lane, until: int) -> None:
         """Sets the last sequence number up to which reports are numbered."""
@@ -115,8 +136,7 @@ class Spool:
                 self.dropped += 1
                 return False
             self._bulk_bytes += len(report.body)
-        # Also while the queue is not empty: a new report must not overtake those that wait.
-        if self._queued[report.lane] or self._last[report.lane] >= self._room_until[report.lane]:
+        if self._must_queue(report):
             self._numbers += 1
             self._connection.execute(
                 "INSERT INTO queued_reports VALUES (?, ?, ?, ?, ?, ?)",
@@ -126,48 +146,59 @@ class Spool:
             queued[report.allocation_id] = queued.get(report.allocation_id, 0) + 1
             self._queued_reports[report.lane] += 1
         else:
-            self._number_in(report)
+            self._number_in(report, report.lane)
         return True
 
-    def _number_in(self, report: NewReport) -> None:
+    def _must_queue(self, report: NewReport) -> bool:
+        """True if a new report waits for its number: where there is no room, and behind those that wait for the same room."""
+        lane, owner = report.lane, report.allocation_id
+        if self._last[lane] >= self._room_until[lane] or self._queued[lane].get(owner) or self._next_in(lane):
+            return True
+        return lane == FACT_LANES[0] and not room_in("tracker", *(self._numbered[name].get(owner, 0) for name in FACT_LANES), 1)
+
+    def _number_in(self, report: NewReport, lane: Lane) -> None:
         (sequence,) = self._connection.execute(
-            "UPDATE lanes SET last = last + 1 WHERE lane = ? RETURNING last", (report.lane,)
+            "UPDATE lanes SET last = last + 1 WHERE lane = ? RETURNING last", (lane,)
         ).fetchone()
         self._connection.execute(
             "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?)",
-            (report.lane, sequence, report.kind, report.allocation_id, report.trace, report.body),
+            (lane, sequence, report.kind, report.allocation_id, report.trace, report.body),
         )
-        self._last[report.lane] = sequence
+        self._last[lane] = sequence
+        if lane in FACT_LANES:
+            numbered = self._numbered[lane]
+            numbered[report.allocation_id] = numbered.get(report.allocation_id, 0) + 1
 
     def number_some(self, lane: Lane, limit: int) -> None:
         """Numbers queued reports, the allocations in turns. This is on disk before anything is sent: a number that a power
         failure undid would be given to another report."""
-        queued = self._queued[lane]
-        shares = fair_shares(queued, limit, self._last_served.get(lane, ""))
+        shares = fair_shares(self._next_in(lane), limit, self._last_served.get(lane, ""))
         if not shares:
             return
+        given: Lane = FACT_LANES[0] if lane in FACT_LANES else lane
+        queued = self._queued[given]
         with transaction(self._connection):
             taken: list[tuple[str, list[tuple[int, NewReport]]]] = []
             for allocation_id, share in shares.items():
                 rows = self._connection.execute(
                     "SELECT number, kind, trace, body FROM queued_reports WHERE lane = ? AND allocation_id = ? "
                     "ORDER BY number LIMIT ?",
-                    (lane, allocation_id, share),
+                    (given, allocation_id, share),
                 ).fetchall()
-                reports = [(number, NewReport(lane, kind, allocation_id, body, trace)) for number, kind, trace, body in rows]
+                reports = [(number, NewReport(given, kind, allocation_id, body, trace)) for number, kind, trace, body in rows]
                 taken.append((allocation_id, reports))
             for _, report in interleaved([reports for _, reports in taken]):
-                self._number_in(report)
+                self._number_in(report, lane)
             self._connection.executemany(
                 "DELETE FROM queued_reports WHERE lane = ? AND allocation_id = ? AND number <= ?",
-                [(lane, allocation_id, reports[-1][0]) for allocation_id, reports in taken],
+                [(given, allocation_id, reports[-1][0]) for allocation_id, reports in taken],
             )
         for allocation_id, reports in taken:
             self._last_served[lane] = allocation_id
             queued[allocation_id] -= len(reports)
             if not queued[allocation_id]:
                 del queued[allocation_id]
-        self._queued_reports[lane] -= sum(len(reports) for _, reports in taken)
+        self._queued_reports[given] -= sum(len(reports) for _, reports in taken)
 
     def append_from_worker(self, allocation_id: str, rank: int, reports: Sequence[tuple[int, NewReport]]) -> int:
         """Takes the reports that follow those that this rank sent before; repeated ones and those after a gap are left out.
@@ -202,11 +233,12 @@ class Spool:
         return [SpoolReport(*row) for row in rows]
 
     def waiting(self, lane: Lane, allocation_id: str) -> int:
-        """Number of an allocation's uncommitted reports in this lane."""
+        """Number of an allocation's uncommitted reports in this lane; of facts, in both of their lanes."""
+        other = FACT_LANES[1] if lane == FACT_LANES[0] else lane
         row = self._connection.execute(
-            "SELECT (SELECT count(*) FROM reports WHERE allocation_id = ?1 AND lane = ?2) + "
+            "SELECT (SELECT count(*) FROM reports WHERE allocation_id = ?1 AND lane IN (?2, ?3)) + "
             "(SELECT count(*) FROM queued_reports WHERE allocation_id = ?1 AND lane = ?2)",
-            (allocation_id, lane),
+            (allocation_id, lane, other),
         ).fetchone()
         return cast(int, row[0])
 
@@ -221,9 +253,19 @@ class Spool:
                     "SELECT coalesce(sum(length(body)), 0) FROM reports WHERE lane = ? AND sequence <= ?", (lane, sequence)
                 ).fetchone()
                 self._bulk_bytes -= freed
+            left = self._left_in(lane, sequence)
             self._connection.execute("DELETE FROM reports WHERE lane = ? AND sequence <= ?", (lane, sequence))
             self._connection.execute("UPDATE lanes SET committed = max(committed, ?) WHERE lane = ?", (sequence, lane))
         self._committed[lane] = max(self._committed[lane], sequence)
+        if lane in FACT_LANES:
+            self._numbered[lane] = left
+
+    def _left_in(self, lane: Lane, sequence: int) -> dict[str, int]:
+        """Numbered facts of each allocation behind this one; none in other lanes, which need no count."""
+        if lane not in FACT_LANES:
+            return {}
+        counted = "SELECT allocation_id, count(*) FROM reports WHERE lane = ? AND sequence > ? GROUP BY allocation_id"
+        return dict(self._connection.execute(counted, (lane, sequence)).fetchall())
 
     def begin_again(self, new_id: str) -> None:
         """Gives the spool a new id, and numbers its remaining reports from 1."""

@@ -29,7 +29,7 @@ KEEPER = "keeper"
 LOG_READS = f"$JS.API.DIRECT.GET.{LOG_STREAM}"
 """Subject that asks the log's stream for messages by their position."""
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
-LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs")}
+LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs", "overflow")}
 """Lanes that each service receives."""
 ASKED: Mapping[str, tuple[str, ...]] = {"gateway": ("relay", "scheduler", "launcher"), "launcher": ("gateway",)}
 """Services that each service asks (kernel/questions.py)."""

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, get_args
 
 import asyncpg
@@ -25,6 +25,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tenuto.kernel.bus import ensure_streams
+from tenuto.kernel.commit_sizes import CommitSizes
 from tenuto.kernel.database_errors import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
@@ -61,9 +62,6 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 UNACKNOWLEDGED_MAX = 4 * HELD_MAX
 """Limit on the bus: a receiver that was killed leaves its reports unacknowledged for ACK_SECONDS, and the next receiver must
 be able to go on meanwhile."""
-BATCH_REPORTS_MAX = 250
-"""Most reports in one commit: enough to share its cost, few enough that another agent's reports do not wait long for their
-turn."""
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 SORT_MESSAGES_MAX = 500
 """Most messages sorted before other tasks get the processor."""
@@ -85,9 +83,13 @@ _Arrived = HeldReport["Report", Msg]
 
 
 class Ingress:
-    def __init__(self, lane: Lane, settings: Settings, bus: Client, pool: asyncpg.Pool, receive: Receive) -> None:
+    def __init__(
+        self, lane: Lane, settings: Settings, bus: Client, pool: asyncpg.Pool, receive: Receive,
+        sizes: CommitSizes | None = None,
+    ) -> None:  # fmt: skip
         assert lane in get_args(Lane)
         self._lane, self._settings, self._pool, self._receive = lane, settings, pool, receive
+        self._sizes = sizes or CommitSizes()
         self._name = f"ingress-{lane}"
         self._positions = Positions(lane, self._name, bus, pool)
         self._arrived: deque[Msg] = deque()
@@ -131,7 +133,7 @@ class Ingress:
 
     def _take(self, message: Msg) -> None:
         self._arrived.append(message)
-        if HEADER_FOLLOWED in (message.headers or {}) and len(self._arrived) < BATCH_REPORTS_MAX:
+        if HEADER_FOLLOWED in (message.headers or {}) and len(self._arrived) < self._sizes.most(monotonic()):
             asyncio.get_running_loop().call_later(FOLLOWER_SECONDS_MAX, self._wake.set)  # one commit for both reports
         else:
             self._wake.set()
@@ -148,7 +150,7 @@ class Ingress:
                 unsorted -= len(messages)
                 words |= await self._sort(messages)
                 await asyncio.sleep(0)
-            chosen = self._reception.choose(BATCH_REPORTS_MAX, BATCH_BYTES_MAX)
+            chosen = self._reception.choose(self._sizes.most(monotonic()), BATCH_BYTES_MAX)
             if chosen:
                 words |= await self._commit(chosen, words)
             for spool, word in words.items():
@@ -196,7 +198,9 @@ class Ingress:
         """Commits the chosen reports. Returns what to tell the agents; a gap that they were about to be told of stays one."""
         begun = perf_counter()
         await self._receive_patiently([item.report for item in chosen])
-        INGRESS_SECONDS.labels(self._lane).observe(perf_counter() - begun)
+        seconds = perf_counter() - begun
+        self._sizes.committed(len(chosen), seconds, monotonic())
+        INGRESS_SECONDS.labels(self._lane).observe(seconds)
         REPORTS.labels(self._lane).inc(len(chosen))
         # Positions are stored after the commit and before the acknowledgement: a crash in between repeats reports, and loses
         # none.
