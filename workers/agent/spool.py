@@ -83,10 +83,10 @@ class Spool:
         self._queued_reports: dict[str, int] = {lane: sum(queued.values()) for lane, queued in self._queued.items()}
         self._numbered: dict[str, dict[str, int]] = {lane: {} for lane in FACT_LANES}
         for lane in FACT_LANES:
-            rows = self._connection.execute(
+            counts = self._connection.execute(
                 "SELECT allocation_id, count(*) FROM reports WHERE lane = ? GROUP BY allocation_id", (lane,)
-            )
-            self._numbered[lane].update(rows)
+            ).fetchall()
+            self._numbered[lane].update(counts)
         self._bulk_bytes = self._sum_bulk()
 
     def last(self, lane: Lane) -> int:
@@ -154,7 +154,8 @@ class Spool:
         lane, owner = report.lane, report.allocation_id
         if self._last[lane] >= self._room_until[lane] or self._queued[lane].get(owner) or self._next_in(lane):
             return True
-        return lane == FACT_LANES[0] and not room_in("tracker", *(self._numbered[name].get(owner, 0) for name in FACT_LANES), 1)
+        tracker, overflow = (self._numbered[name].get(owner, 0) for name in FACT_LANES)
+        return lane == FACT_LANES[0] and not room_in("tracker", tracker, overflow, 1)
 
     def _number_in(self, report: NewReport, lane: Lane) -> None:
         (sequence,) = self._connection.execute(
