@@ -19,6 +19,7 @@ from tests.e2e.test_search_control import ENDED, Search
 from tests.support import browser as browsers
 from tests.support import page_world
 from tests.support.live_cluster import LiveCluster
+from tests.support.page_files import take_along
 from tests.support.page_forms import change_and_kill, go_on, look_closer, submit, zoom
 from tests.support.page_moments import look_at_the_past, look_back
 from tests.support.page_searches import look_at_lineage, look_at_rungs, look_at_what_if, search_all
@@ -106,6 +107,7 @@ def test_a_search_is_seen_live_and_at_any_moment(cluster: LiveCluster, browser: 
         look_back(page, cluster, search.id, decisions)
         look_closer(page, search.id)
         look_at_trial(page, cluster, search)
+        take_along(page, cluster, search.id)
         look_at_hyperparameters(page, search)
         look_at_code_and_compare(page, search)
         fork(page, cluster, search)

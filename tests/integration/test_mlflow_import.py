@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import math
 import struct
@@ -62,6 +63,22 @@ def make_runs(directory: Path) -> Any:
     return run
 
 
+async def check_tables(number: str, tables: Path) -> None:
+    """The same experiment as tables in files."""
+    for form in ("csv", "parquet"):
+        code, shown = await tenuto("exp", "export", number, "--to", form, str(tables))
+        assert code == 0, shown
+    with (tables / "training.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    assert [(int(row["batches"]), float(row["loss"])) for row in rows] == [(step, 1 / (step + 1)) for step in range(2_500)]
+    with (tables / "trials.csv").open(newline="") as file:
+        assert [(row["id"], row["hyperparameters.lr"]) for row in csv.DictReader(file)] == [
+            (f"{number}-1", "0.1"),
+            (f"{number}-2", ""),
+        ]
+    assert sorted(path.name for path in tables.glob("*.parquet")) == ["training.parquet", "trials.parquet", "validation.parquet"]
+
+
 async def test_runs_are_imported_whole_and_once(world: World, tmp_path: Path) -> None:
     old = await do(make_runs, tmp_path / "mlruns")
     source = str(tmp_path / "mlruns")
@@ -105,6 +122,8 @@ async def test_runs_are_imported_whole_and_once(world: World, tmp_path: Path) ->
     assert [item.info.status for item in exported] == ["FINISHED", "RUNNING"]
     assert exported[0].data.params == {"lr": "0.1", "kind": "a"}
     assert len(back.get_metric_history(exported[0].info.run_id, "loss")) == 2_500
+
+    await check_tables(number, tmp_path / "tables")
 
     code, why = await tenuto("import", "mlflow", str(tmp_path / "nothing"))
     assert (code, "is no directory" in why) == (1, True), why

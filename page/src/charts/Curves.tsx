@@ -7,6 +7,7 @@ import { shownNumber } from '../lib/numbers'
 import { type Zoom, zoomBy } from '../lib/zoom'
 import { useDark } from '../parts/useDark'
 import { CURVE_COLORS } from '../theme'
+import { SaveCurves } from './SaveCurves'
 
 const HEIGHT_PX = 360
 const NEAR_PX = 30
@@ -93,7 +94,12 @@ export function Curves(props: Props) {
     made.redraw(false)
   }, [focused, trials, dark, xLabel, yLabel, logY])
 
-  return <div ref={element} role="img" aria-label={props.label ?? `Curves of ${yLabel} by ${xLabel}, one per trial`} />
+  return (
+    <div>
+      <div ref={element} role="img" aria-label={props.label ?? `Curves of ${yLabel} by ${xLabel}, one per trial`} />
+      <SaveCurves plot={() => plot.current} curves={curves} xLabel={xLabel} yLabel={yLabel} dark={dark} />
+    </div>
+  )
 }
 
 function show(plot: uPlot, { zoom, logY }: Props): void {

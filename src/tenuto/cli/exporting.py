@@ -1,4 +1,5 @@
-"""exp export: the trials of an experiment in the form of other trackers, written by those trackers' own libraries."""
+"""exp export: an experiment as tables in files, or its trials in the form of other trackers, written by those trackers' own
+libraries."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tenuto.cli.common import ExperimentId, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.mlflow_runs import checked, mlflow_client
 from tenuto.cli.say import say
+from tenuto.cli.table_files import write_tables
 
 BATCH = 1_000
 PARAMETER_CHARACTERS_MAX = 6_000
@@ -43,14 +45,20 @@ class Exported:
 def export(
     context: typer.Context,
     experiment: ExperimentId,
-    target: Annotated[str, typer.Argument(help="Tracking URI or directory of MLflow; for wandb a directory, for `wandb sync`.")],
-    to: Annotated[Literal["mlflow", "wandb"], typer.Option("--to", help="Form of the runs.")],
+    target: Annotated[
+        str, typer.Argument(help="A directory; for mlflow its tracking URI or directory; for wandb a directory for `wandb sync`.")
+    ],
+    to: Annotated[Literal["csv", "parquet", "mlflow", "wandb"], typer.Option("--to", help="Form of the files or runs.")],
 ) -> None:
-    """Export the trials of an experiment to MLflow, or as offline runs of Weights & Biases: hyperparameters, metrics of training
-    and validation, labels. A trial that was exported whole before is left out."""
+    """Export an experiment: as tables of its trials, training metrics and validations (csv, parquet), to MLflow, or as offline
+    runs of Weights & Biases: hyperparameters, metrics, labels. A trial that was exported whole to a tracker is left out."""
     rest = client(context)
     found = rest.get_experiment(experiment)
     found.reload()
+    if to in ("csv", "parquet"):
+        for path in write_tables(found, Path(target), to):
+            say(f"{path} written.")
+        return
     trials = (_exported(found.data, trial) for trial in found.list_trials())
     if to == "mlflow":
         written, before = _to_mlflow(found.data, trials, target)

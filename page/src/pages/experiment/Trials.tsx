@@ -1,4 +1,4 @@
-import { Anchor, Text } from '@mantine/core'
+import { Anchor, Group, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { getRouteApi, Link } from '@tanstack/react-router'
 import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
@@ -10,6 +10,7 @@ import { compared } from '../../lib/filters'
 import { shownValue } from '../../lib/numbers'
 import { DataTable } from '../../parts/DataTable'
 import { QueryBoundary } from '../../parts/QueryBoundary'
+import { SaveTable } from '../../parts/SaveTable'
 import { StateBadge } from '../../parts/StateBadge'
 import { Value } from '../../parts/Value'
 
@@ -17,12 +18,28 @@ const route = getRouteApi('/experiments/$id')
 const features = tableFeatures({})
 const helper = createColumnHelper<TableFeatures, Row>()
 const HPARAM = 'hparam:'
+/** Fields of a trial in its table's file, beside its hyperparameters. */
+const FIELDS = [
+  'id',
+  'state',
+  'best_metric',
+  'best_batches',
+  'latest_metric',
+  'length',
+  'target_length',
+  'batches',
+  'seed',
+  'allocations',
+  'failures',
+  'error',
+  'reason',
+] as const
 
 type Row = TrialView
 
 export function Trials({ item, past }: { item: ExperimentDetail; past: Past | undefined }) {
   const query = useQuery({ ...trials(item.id), enabled: past === undefined })
-  if (past !== undefined) return <List list={past.trials} metric={item.metric} />
+  if (past !== undefined) return <List list={past.trials} item={item} />
   return (
     <QueryBoundary query={query}>
       {(list) => (
@@ -33,7 +50,7 @@ export function Trials({ item, past }: { item: ExperimentDetail; past: Past | un
               describe` shows all.
             </Text>
           )}
-          <List list={list} metric={item.metric} />
+          <List list={list} item={item} />
         </>
       )}
     </QueryBoundary>
@@ -57,29 +74,42 @@ function cellValue(trial: Row, column: string): Cell {
   return values[column]
 }
 
-function List({ list, metric }: { list: Row[]; metric: string }) {
+function List({ list, item }: { list: Row[]; item: ExperimentDetail }) {
   const search = route.useSearch()
   const navigate = route.useNavigate()
   const sort = { by: search.by ?? 'number', descending: search.down ?? false }
   const names = useMemo(() => [...new Set(list.flatMap((trial) => Object.keys(trial.hyperparameters)))], [list])
-  const columns = useMemo(() => columnsOf(names, metric), [names, metric])
+  const columns = useMemo(() => columnsOf(names, item.metric), [names, item.metric])
   const rows = useMemo(
     () => [...list].sort((a, b) => compared(cellValue(a, sort.by), cellValue(b, sort.by), sort.descending)),
     [list, sort.by, sort.descending],
   )
   const table = useTable({ features, columns, data: rows })
   return (
-    <DataTable
-      table={table}
-      label="Trials"
-      sort={sort}
-      sortable={(column) => column !== 'why'}
-      onSort={({ by, descending }) =>
-        navigate({ search: (before) => ({ ...before, by, down: descending }), replace: true })
-      }
-      empty="No trial has been asked for yet."
-    />
+    <>
+      <DataTable
+        table={table}
+        label="Trials"
+        sort={sort}
+        sortable={(column) => column !== 'why'}
+        onSort={({ by, descending }) =>
+          navigate({ search: (before) => ({ ...before, by, down: descending }), replace: true })
+        }
+        empty="No trial has been asked for yet."
+      />
+      <Group justify="flex-end" pt="xs">
+        <SaveTable
+          name={['experiment', item.id, 'trials']}
+          header={[...FIELDS, ...names.map((name) => `hyperparameters.${name}`)]}
+          rows={() => rows.map((trial) => [...FIELDS.map((name) => trial[name]), ...valuesOf(trial, names)])}
+        />
+      </Group>
+    </>
   )
+}
+
+function valuesOf(trial: Row, names: readonly string[]): unknown[] {
+  return names.map((name) => (trial.hyperparameters as Record<string, unknown>)[name])
 }
 
 function columnsOf(hyperparameters: string[], metric: string) {

@@ -19,8 +19,9 @@ import {
 } from '../../lib/filters'
 import { DataTable } from '../../parts/DataTable'
 import { QueryBoundary } from '../../parts/QueryBoundary'
+import { SaveTable } from '../../parts/SaveTable'
 import { Bulk } from './Bulk'
-import { columnsOf, SORTED_BY } from './columns'
+import { columnsOf, FIELDS, SORTED_BY } from './columns'
 import { Filters } from './Filters'
 
 const features = tableFeatures({})
@@ -85,6 +86,13 @@ function List({ list, total }: { list: ExperimentView[]; total: number }) {
             : 'No experiment fits these filters.'
         }
       />
+      <Group justify="flex-end">
+        <SaveTable
+          name={['experiments']}
+          header={FIELDS}
+          rows={() => rows.map((item) => FIELDS.map((name) => item[name]))}
+        />
+      </Group>
       {total > list.length && (
         <Group>
           <Text size="sm" c="dimmed">

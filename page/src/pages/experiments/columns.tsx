@@ -29,6 +29,24 @@ export const SORTED_BY: Record<string, (item: ExperimentView) => string | number
   submitted: (item) => item.submitted_us,
 }
 
+/** Fields of an experiment in the table's file. */
+export const FIELDS = [
+  'id',
+  'name',
+  'state',
+  'method',
+  'metric',
+  'best_metric',
+  'best_trial_id',
+  'user',
+  'workspace',
+  'pool',
+  'priority',
+  'labels',
+  'submitted_us',
+  'ended_us',
+] as const
+
 const ENDED = ['completed', 'early_stopped', 'failed', 'canceled']
 
 function trialsDone(item: ExperimentView): [number, number] {
