@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def take_along(page: Page, cluster: LiveCluster, experiment: int) -> None:
     """Tables and pictures as files, with all digits."""
 
+    from playwright.sync_api import expect
+
     def saved(button: str) -> Path:
         with page.expect_download() as found:
             page.get_by_role("button", name=button).first.click()
@@ -27,7 +29,10 @@ def take_along(page: Page, cluster: LiveCluster, experiment: int) -> None:
         rows = list(csv.DictReader(file))
     values = [(row["id"], float(row["best_metric"]), float(row["hyperparameters.learning_rate"])) for row in rows]
     assert sorted(values) == [(item["id"], item["best_metric"], item["hyperparameters"]["learning_rate"]) for item in trials]
-    page.goto(f"/experiments/{experiment}?tab=curves")
+    page.goto(f"/experiments/{experiment}?tab=curves&smooth=0.6")
+    picture = page.get_by_role("img", name="Curves of loss by batches").locator(".u-over")
+    picture.hover()
+    expect(picture.locator(".tenuto-curve-values")).to_contain_text(f"{experiment}-1")
     with saved("Save the points of loss").open(newline="") as file:
         points = list(csv.DictReader(file))
     reported = cluster.client().get(f"/experiments/{experiment}/validations")

@@ -1,16 +1,18 @@
 import 'uplot/dist/uPlot.min.css'
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
+import { curveStyle } from '../lib/curveStyles'
 import type { Curves as Data } from '../lib/curves'
 import { smoothed } from '../lib/curves'
 import { shownNumber } from '../lib/numbers'
 import { type Zoom, zoomBy } from '../lib/zoom'
 import { useDark } from '../parts/useDark'
-import { CURVE_COLORS } from '../theme'
+import { curveTooltip } from './curveTooltip'
 import { SaveCurves } from './SaveCurves'
 
 const HEIGHT_PX = 360
 const NEAR_PX = 30
+const RAW_ALPHA = 0.3
 const MARKED_MAX = 20
 /** With more curves no others fade and none has marks: to draw all again for each move of the pointer takes seconds. */
 
@@ -48,7 +50,11 @@ export function Curves(props: Props) {
       {
         ...options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY),
         height: heightPx,
-        hooks: { setSelect: [(drawn) => now.current.onZoom(selected(drawn, now.current.zoom))] },
+        plugins: [curveTooltip(curves.trials, xLabel)],
+        hooks: {
+          setSelect: [(drawn) => now.current.onZoom(selected(drawn, now.current.zoom))],
+          drawAxes: [(drawn) => drawRaw(drawn, now.current)],
+        },
       },
       [[]],
       parent,
@@ -102,6 +108,28 @@ export function Curves(props: Props) {
   )
 }
 
+/** What was measured, faintly below the smoothed curves. */
+function drawRaw(plot: uPlot, { curves, smoothing }: Props): void {
+  if (smoothing <= 0 || curves.trials.length > MARKED_MAX) return
+  const { ctx, bbox } = plot
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height)
+  ctx.clip()
+  ctx.globalAlpha = RAW_ALPHA
+  ctx.lineWidth = window.devicePixelRatio
+  curves.y.forEach((row, index) => {
+    ctx.strokeStyle = curveStyle(index).color
+    ctx.beginPath()
+    row.forEach((value, at) => {
+      const x = curves.x[at]
+      if (value !== null && x !== undefined) ctx.lineTo(plot.valToPos(x, 'x', true), plot.valToPos(value, 'y', true))
+    })
+    ctx.stroke()
+  })
+  ctx.restore()
+}
+
 function show(plot: uPlot, { zoom, logY }: Props): void {
   const [x0, x1, y0, y1] = zoom ?? []
   plot.batch(() => {
@@ -144,7 +172,8 @@ function options(trials: string[], width: number, dark: boolean, x: string, y: s
       { label: x },
       ...trials.map((id, index) => ({
         label: id,
-        stroke: CURVE_COLORS[index % CURVE_COLORS.length] ?? ink,
+        stroke: curveStyle(index).color,
+        dash: [...curveStyle(index).dash],
         width: widthOf(trials.length),
         spanGaps: true,
         points: { show: few, size: 4 },

@@ -1,16 +1,16 @@
 import { Button, Group } from '@mantine/core'
 import type uPlot from 'uplot'
 import { csvOfCurves, fileName } from '../lib/csv'
+import { curveStyle } from '../lib/curveStyles'
 import type { Curves } from '../lib/curves'
 import { saveCsv, saveFile } from '../parts/saveFile'
-import { CURVE_COLORS } from '../theme'
 
 const NAMED_MAX = 20
 /** More curves have no legend, on the page neither. */
 const LINE_PX = 18
 const FONT_PX = 12
 const MARGIN_PX = 8
-const SWATCH_PX = 10
+const SWATCH_PX = 26
 
 interface Props {
   plot: () => uPlot | null
@@ -72,13 +72,18 @@ function pictureOf(plot: uPlot, trials: readonly string[], dark: boolean): HTMLC
   drawing.drawImage(source, 0, 0)
   drawing.font = font // a canvas forgets it with a new size
   drawing.textBaseline = 'middle'
-  const ink = dark ? '#c9c9c9' : '#495057'
   named.forEach((id, index) => {
     const left = MARGIN_PX * ratio + (index % across) * column
     const middle = source.height + (MARGIN_PX + (Math.floor(index / across) + 0.5) * LINE_PX) * ratio
-    drawing.fillStyle = CURVE_COLORS[index % CURVE_COLORS.length] ?? ink
-    drawing.fillRect(left, middle - (SWATCH_PX / 2) * ratio, SWATCH_PX * ratio, SWATCH_PX * ratio)
-    drawing.fillStyle = ink
+    const { color, dash } = curveStyle(index)
+    drawing.strokeStyle = color
+    drawing.lineWidth = 3 * ratio
+    drawing.setLineDash(dash.map((length) => length * ratio))
+    drawing.beginPath()
+    drawing.moveTo(left, middle)
+    drawing.lineTo(left + SWATCH_PX * ratio, middle)
+    drawing.stroke()
+    drawing.fillStyle = dark ? '#c9c9c9' : '#495057'
     drawing.fillText(id, left + (SWATCH_PX + MARGIN_PX) * ratio, middle)
   })
   return picture
