@@ -20,7 +20,7 @@ def take_along(page: Page, cluster: LiveCluster, experiment: int) -> None:
     def saved(button: str) -> Path:
         with page.expect_download() as found:
             page.get_by_role("button", name=button).first.click()
-        assert found.value.suggested_filename.endswith((".csv", ".png"))
+        assert found.value.suggested_filename.endswith((".csv", ".png", ".txt"))
         return Path(found.value.path())
 
     trials = cluster.client().get(f"/experiments/{experiment}/trials")
@@ -37,4 +37,9 @@ def take_along(page: Page, cluster: LiveCluster, experiment: int) -> None:
         points = list(csv.DictReader(file))
     reported = cluster.client().get(f"/experiments/{experiment}/validations")
     assert len([value for row in points for name, value in row.items() if name != "batches" and value]) == len(reported)
+    page.goto(f"/trials/{experiment}-1?tab=logs")
+    lines = cluster.client().get(f"/trials/{experiment}-1/logs")
+    texts = saved("Save log").read_text().splitlines()
+    assert [text.split(" ", 1)[1] for text in texts] == [f"{experiment}-1 r0 {line['stream']} {line['text']}" for line in lines]
+    page.goto(f"/experiments/{experiment}?tab=curves&smooth=0.6")
     assert saved("Save the picture of loss").read_bytes().startswith(b"\x89PNG")

@@ -40,6 +40,21 @@ async function ask(source: LogSource, query: Query) {
   return { lines, next }
 }
 
+/** All lines that fit the search, from the first one on, by pages. Throws what a refused request says. */
+export async function* logPages(source: LogSource, search: LogSearch): AsyncGenerator<LogLineView[]> {
+  const filter = { text: search.text, rank: search.rank, level: search.level }
+  let after: number | undefined = 0
+  while (after !== undefined) {
+    const { lines, next }: { lines: LogLineView[]; next: number | undefined } = await ask(source, {
+      ...filter,
+      after,
+      limit: PAGE_LINES,
+    })
+    yield lines
+    after = next
+  }
+}
+
 const NOTHING = { lines: [] as LogLineView[], error: '', loading: true, more: false }
 
 /** `live`: lines may still come. */

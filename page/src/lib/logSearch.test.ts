@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { levelOf, logSearch, nextAfter, plain } from './logSearch'
+import { levelOf, logSearch, nextAfter, plain, savedLine } from './logSearch'
 
 test('a URL that somebody changed by hand is taken as far as it makes sense', () => {
   expect(logSearch({ text: 17, rank: -1, level: 'loud', start: 'yes' })).toEqual({ text: '17' })
@@ -28,4 +28,9 @@ test('where the next page begins', () => {
   expect(nextAfter('<?limit=9&after=17>; rel="next"')).toBe(17)
   expect(nextAfter('<?after=x>; rel="next"')).toBeUndefined()
   expect(nextAfter(null)).toBeUndefined()
+})
+
+test('a saved line says when, which trial, rank and stream', () => {
+  const line = { trial_id: '3-7', rank: 1, stream: 'stderr', time_us: 1_700_000_000_123_456, text: 'a  b' }
+  expect(savedLine(line)).toBe('2023-11-14T22:13:20.123Z 3-7 r1 stderr a  b')
 })

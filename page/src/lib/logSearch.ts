@@ -52,3 +52,16 @@ export function nextAfter(link: string | null): number | undefined {
   const after = query === undefined ? null : new URLSearchParams(query).get('after')
   return after === null || !/^-?[0-9]+$/.test(after) ? undefined : Number(after)
 }
+
+export interface SavedLine {
+  trial_id: string
+  rank: number
+  stream: string
+  time_us: number
+  text: string
+}
+
+/** A line as it stands in a saved file, with the time in UTC. */
+export function savedLine({ trial_id, rank, stream, time_us, text }: SavedLine): string {
+  return `${new Date(time_us / 1000).toISOString()} ${trial_id} r${rank} ${stream} ${text}`
+}

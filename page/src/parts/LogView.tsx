@@ -20,6 +20,7 @@ import { type LogSource, useLog } from '../api/logs'
 import type { LogLineView } from '../api/openapi'
 import { LEVELS, type Level, type LogSearch, levelOf, plain } from '../lib/logSearch'
 import { moment } from '../lib/time'
+import { SaveLog } from './SaveLog'
 
 const HEIGHT_PX = 560
 const LINE_PX = 20
@@ -81,6 +82,7 @@ export function LogView({ source, search, onChange, live }: Props) {
             { value: 'start', label: 'from the start' },
           ]}
         />
+        <SaveLog source={source} search={search} />
       </Group>
       {log.error && (
         <Alert color="red" role="alert">
