@@ -27,6 +27,7 @@ from tenuto.kernel.monitoring.catalogue import MEASURES
 from tenuto.schemas import assignments, reports
 from tenuto.schemas.base import Model
 from tenuto.schemas.events import EVENT_MODELS, EventData
+from tenuto.schemas.subjects import LANES
 from tenuto.services.gateway.rest import openapi_document
 
 SOURCE = Path(__file__).resolve().parents[1]
@@ -102,20 +103,23 @@ def asyncapi() -> dict[str, Any]:
             "sequence equal to log position.",
             schema=Union[messages],  # noqa: UP007 - built from a tuple
         )
+    facts = Union[  # noqa: UP007
+        reports.ValidationReport,
+        reports.CheckpointReport,
+        reports.ProgressReport,
+        reports.EnvironmentReport,
+        reports.DataReport,
+    ]
     lanes: dict[str, Any] = {
-        "tracker": Union[  # noqa: UP007
-            reports.ValidationReport,
-            reports.CheckpointReport,
-            reports.ProgressReport,
-            reports.EnvironmentReport,
-            reports.DataReport,
-        ],
+        "tracker": facts,
+        "overflow": facts,
         "launcher": Union[  # noqa: UP007
             reports.WorkersStartingReport, reports.WorkersStartedReport, reports.WorkersExitedReport
         ],
         "metrics": reports.MetricsReport,
         "logs": reports.LogsReport,
     }
+    assert lanes.keys() == set(LANES)
     for lane, schema in lanes.items():
         broker.publisher(
             f"tenuto.ingress.{lane}.{{agent}}",

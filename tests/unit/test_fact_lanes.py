@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.kernel.commit_sizes import (
     COMMIT_REPORTS_MAX,
     IDLE_SECONDS,
+    YIELDING_GROWTH,
     YIELDING_REPORTS_MAX,
     YIELDING_REPORTS_MIN,
     YIELDING_SECONDS,
     CommitSizes,
 )
+from tenuto.workers.agent.database import open_database
 from tenuto.workers.agent.overflow import OVERFLOW_REPORTS, room_in
+from tenuto.workers.agent.spool import Spool
 
 COUNT = st.integers(0, 3 * OVERFLOW_REPORTS)
 
@@ -72,6 +78,22 @@ def test_the_second_lane_is_not_starved_where_the_first_has_much_to_do() -> None
     assert second.most(now) == YIELDING_REPORTS_MAX
 
 
+def test_a_dear_commit_does_not_keep_the_second_lane_small() -> None:
+    """A database far away: a commit takes 20 ms before its first report. One of the first lane waits for the second's half the
+    time, so both grow until the second has about twice the time of a commit."""
+    first = CommitSizes()
+    second = CommitSizes(yields_to=first)
+    now, second_seconds = 0.0, 0.0
+    for number in range(400):
+        if number % 20 == 0:
+            first.committed(1, 0.02 + second_seconds / 2, now)
+        reports = second.most(now)
+        second_seconds = 0.02 + reports * 0.0004
+        now += second_seconds
+        second.committed(reports, second_seconds, now)
+    assert second.most(now) >= YIELDING_REPORTS_MAX - YIELDING_GROWTH
+
+
 def test_the_second_lane_goes_on_where_every_commit_is_slow() -> None:
     first = CommitSizes()
     second = CommitSizes(yields_to=first)
@@ -79,3 +101,25 @@ def test_the_second_lane_goes_on_where_every_commit_is_slow() -> None:
     for number in range(20):
         second.committed(second.most(float(number)), 5.0, float(number))
     assert second.most(1.0) == YIELDING_REPORTS_MIN
+
+
+def test_the_publisher_may_ask_while_the_disk_thread_changes_the_queues(tmp_path: Path) -> None:
+    spool, over = Spool(open_database(tmp_path / "agent.sqlite"), "spool"), threading.Event()
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not over.is_set():
+                spool.queued("overflow")
+        except BaseException as error:
+            failures.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    queued = spool._queued["tracker"]
+    for number in range(600_000):  # as `append_in` and `number_some` do, without the disk
+        queued[f"1-{number % 40}-1"] = 1
+        queued.pop(f"1-{(number + 20) % 40}-1", None)
+    over.set()
+    asking.join()
+    assert failures == []

@@ -102,9 +102,11 @@ class Spool:
         if lane not in FACT_LANES:
             return self._queued[lane]
         tracker, overflow = (self._numbered[name] for name in FACT_LANES)
+        # A copy, made in one step: the publisher asks in another thread than the one that changes it.
+        queued = self._queued[FACT_LANES[0]].copy()
         room = {
             owner: room_in("tracker" if lane == "tracker" else "overflow", tracker.get(owner, 0), overflow.get(owner, 0), count)
-            for owner, count in self._queued[FACT_LANES[0]].items()
+            for owner, count in queued.items()
         }
         return {owner: count for owner, count in room.items() if count}
 

@@ -1,7 +1,7 @@
 import type uPlot from 'uplot'
 import { curveStyle } from '../lib/curveStyles'
 import type { Curves } from '../lib/curves'
-import { valuesAt } from '../lib/curveValues'
+import { pointsOf, valuesAt } from '../lib/curveValues'
 import { shownNumber } from '../lib/numbers'
 
 const SHOWN_MAX = 10
@@ -16,15 +16,23 @@ export function curveTooltip(trials: string[], xLabel: string): uPlot.Plugin {
     'position:absolute;pointer-events:none;z-index:10;padding:4px 8px;border-radius:4px;white-space:nowrap;display:none;' +
     'font-size:12px;background:var(--mantine-color-body);color:var(--mantine-color-text);' +
     'border:1px solid var(--mantine-color-default-border)'
+  let drawn: Curves = { trials, x: [], y: [] }
+  let points: number[][] = []
   return {
     hooks: {
+      // The curves with what is drawn of them: smoothed ones, where they are.
+      setData: (plot) => {
+        const [x, ...y] = plot.data
+        drawn = { trials, x: x as number[], y: y as (number | null)[][] }
+        points = pointsOf(drawn)
+      },
       init: (plot) => plot.over.append(box),
       setCursor: (plot) => {
         const { idx, left = -1, top = -1 } = plot.cursor
         const { shown, more } =
           idx == null || left < 0
             ? { shown: [], more: 0 }
-            : valuesAt(drawn(plot, trials), idx, plot.posToVal(top, 'y'), SHOWN_MAX)
+            : valuesAt(drawn, points, idx, plot.posToVal(top, 'y'), SHOWN_MAX)
         box.style.display = shown.length === 0 ? 'none' : 'block'
         if (shown.length === 0 || idx == null) return
         const head = line(`${shownNumber(plot.data[0][idx])} ${xLabel}`)
@@ -39,12 +47,6 @@ export function curveTooltip(trials: string[], xLabel: string): uPlot.Plugin {
       },
     },
   }
-}
-
-/** The curves with what is drawn of them: smoothed ones, where they are. */
-function drawn(plot: uPlot, trials: string[]): Curves {
-  const [x, ...y] = plot.data
-  return { trials, x: x as number[], y: y as (number | null)[][] }
 }
 
 function line(text: string, color?: string): HTMLElement {

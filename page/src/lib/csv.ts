@@ -6,7 +6,7 @@ import { exactText } from './exactJson'
 export type CsvCell = unknown
 
 /** First characters by which a spreadsheet takes a text for a formula, and runs it (OWASP, "CSV Injection"). */
-const FORMULA = /^[=+\-@\t\r]/
+const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/
 
 export function csvOf(header: readonly string[], rows: readonly (readonly CsvCell[])[]): string {
   return [header, ...rows].map((row) => `${row.map(csvCell).join(',')}\r\n`).join('')

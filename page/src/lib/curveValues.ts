@@ -2,9 +2,6 @@
 
 import type { Curves } from './curves'
 
-const BACK_MAX = 2_000
-/** Places that are looked at to the left of the pointer for a curve's last point. */
-
 export interface CurveValue {
   trial: string
   /** Of the curve, which has its colour. */
@@ -18,27 +15,39 @@ export interface CurveValues {
   more: number
 }
 
+/** Places of each curve's points, in order: found once for a picture, so that each move of the pointer is cheap. */
+export function pointsOf(curves: Curves): number[][] {
+  return curves.y.map((row) => row.flatMap((value, at) => (value === null || value === undefined ? [] : [at])))
+}
+
 /** The `most` curves whose values are nearest to the pointer's height `y`, the highest value first. Where a curve has no point at this
- * place, its last one before stands for it; a curve that has not begun, or that has ended, has none. */
-export function valuesAt(curves: Curves, place: number, y: number, most: number): CurveValues {
+ * place, its last one before stands for it; a curve that has not begun, or that has ended, has none. `points`: of `pointsOf`. */
+export function valuesAt(
+  curves: Curves,
+  points: readonly number[][],
+  place: number,
+  y: number,
+  most: number,
+): CurveValues {
   const found: CurveValue[] = []
   curves.y.forEach((row, index) => {
-    const value = lastValue(row, place)
-    if (value !== undefined && !hasEnded(row, place)) found.push({ trial: curves.trials[index] ?? '', index, value })
+    const places = points[index] ?? []
+    const at = places[lastUpTo(places, place)]
+    const value = at === undefined ? undefined : row[at]
+    if (value === null || value === undefined || (places.at(-1) ?? -1) < place) return
+    found.push({ trial: curves.trials[index] ?? '', index, value })
   })
   const nearest = found.sort((a, b) => Math.abs(a.value - y) - Math.abs(b.value - y)).slice(0, most)
   return { shown: nearest.sort((a, b) => b.value - a.value), more: found.length - nearest.length }
 }
 
-function lastValue(row: readonly (number | null)[], place: number): number | undefined {
-  for (let at = place; at >= Math.max(0, place - BACK_MAX); at -= 1) {
-    const value = row[at]
-    if (value !== null && value !== undefined) return value
+/** Index of the last number that is not above `most`; -1 if there is none. */
+function lastUpTo(sorted: readonly number[], most: number): number {
+  let [low, high] = [0, sorted.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if ((sorted[middle] ?? 0) <= most) low = middle + 1
+    else high = middle
   }
-  return undefined
-}
-
-function hasEnded(row: readonly (number | null)[], place: number): boolean {
-  for (let at = place; at < Math.min(row.length, place + BACK_MAX); at += 1) if (row[at] != null) return false
-  return true
+  return low - 1
 }
