@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support import waiting
 from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,8 @@ START_SECONDS_MAX = 180.0
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.05
 AGENT_MODULE = "tenuto.workers.agent"
+FINAL = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
+"""States in which a job stays, where it is not requeued."""
 STATES = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t")  # else each machine once in each partition
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 JWT_PLUGINS = ("/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
@@ -168,6 +171,18 @@ class Slurm:
         """State of a job, or of a task of an array (`12_0`), such as RUNNING."""
         said = self.run("scontrol", "--oneliner", "show", "job", job)
         return next(word.partition("=")[2] for word in said.split() if word.startswith("JobState="))
+
+    def over(self, job: str) -> bool:
+        return self.state(job) in FINAL
+
+    def wait_completed(self, job: str) -> None:
+        """Waits until the job has ended in order. Raises at once if it has ended in another way."""
+
+        def otherwise() -> str:
+            state = self.state(job)
+            return f"job {job} is {state}:\n{self.printed()}" if state in FINAL and state != "COMPLETED" else ""
+
+        waiting.until(lambda: self.state(job), lambda state: state == "COMPLETED", gone=otherwise)
 
     def agents(self) -> dict[str, psutil.Process]:
         """Agents of running jobs, by their job's id in full (a task of an array has one of its own)."""
