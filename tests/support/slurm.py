@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import waiting
+from tests.support import litter, waiting
+from tests.support.janitor import marks
 from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,7 @@ SlurmdLogFile={directory}/slurmd-%n.log
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={directory}/task-prolog
 SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 SelectType=select/cons_tres
@@ -247,6 +250,13 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
     return found
 
 
+def _task_prolog() -> str:
+    """What it prints are variables of each job, which has none of the daemons': without these neither processes nor files of a
+    job would be known as the tests' after a run that was killed."""
+    given = {**marks(), "TMPDIR": tempfile.gettempdir(), "TENUTO_WORKER_INHERITS": litter.MARKS}
+    return "#!/bin/sh\n" + "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in given.items())
+
+
 @contextlib.contextmanager
 def slurm(more: str = "") -> Iterator[Slurm]:
     """Running, with both nodes idle. `more`: lines of its configuration."""
@@ -262,6 +272,8 @@ def slurm(more: str = "") -> Iterator[Slurm]:
     (directory / "state/jwt.key").write_bytes(os.urandom(32))
     (directory / "state/jwt.key").chmod(0o600)
     path.write_text(CONFIGURATION.format(host=host, port=own_port(), directory=directory, nodes=nodes, tokens=tokens, more=more))
+    (directory / "task-prolog").write_text(_task_prolog())
+    (directory / "task-prolog").chmod(0o755)
     (directory / "jobs").mkdir()
     directory.chmod(0o755)
     (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints
