@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 
 from tests.support import litter, waiting
-from tests.support.janitor import marks
 from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
@@ -251,10 +250,9 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
 
 
 def _task_prolog() -> str:
-    """What it prints are variables of each job, which has none of the daemons': without these neither processes nor files of a
-    job would be known as the tests' after a run that was killed."""
-    given = {**marks(), "TMPDIR": tempfile.gettempdir(), "TENUTO_WORKER_INHERITS": litter.MARKS}
-    return "#!/bin/sh\n" + "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in given.items())
+    """What it prints are variables of each job, which has none of the daemons'."""
+    lines = (shlex.quote(f"export {name}={value}") for name, value in litter.handed_down().items())
+    return "#!/bin/sh\n" + "".join(f"echo {line}\n" for line in lines)
 
 
 @contextlib.contextmanager
