@@ -169,7 +169,9 @@ def test_nothing_is_left(temporary: Path, tmp_path: Path, how: str) -> None:
         elif how == "killed with its janitors":
             for descriptor in janitors:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        if how != "to the end":
+        if how == "killed":  # it alone, as by `kill`: the rest of its group goes on
+            run.process.kill()
+        elif how != "to the end":
             os.killpg(run.process.pid, signal.SIGINT if how == "interrupted" else signal.SIGKILL)
         run.all_ended(janitors)
         if how == "killed with its janitors":
