@@ -21,13 +21,16 @@ def signal_at_end(number: int, moment: str) -> None:
     if moment == "at_exit":
         atexit.register(send)
         return
-    close = asyncio.SelectorEventLoop.close
 
-    def close_and_send(self: asyncio.SelectorEventLoop) -> None:
-        close(self)
-        send()
+    class Loop(asyncio.SelectorEventLoop):
+        def close(self) -> None:
+            super().close()
+            send()
 
-    asyncio.SelectorEventLoop.close = close_and_send  # type: ignore[method-assign]
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        _loop_factory = Loop
+
+    asyncio.set_event_loop_policy(Policy())
 
 
 if __name__ == "__main__":
