@@ -37,16 +37,25 @@ def command(runs: int) -> list[str]:
     return [sys.executable, "-m", "tests.suite.steady", "--runs", str(runs), "--load", "1", "--", "-q", "-n", "0", *PLUGINS]
 
 
+def _hear_interrupts() -> None:
+    """Who runs these tests in the background has them ignored, which is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_runs_are_measured_and_a_stopped_measurement_goes_on(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "wait").touch()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TENUTO_SUITE"))}
     given = {"cwd": tmp_path, "env": kept | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "text": True}
-    for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 128 + signal.SIGTERM)):
-        with subprocess.Popen(command(2), stdout=subprocess.PIPE, **given) as process:  # type: ignore[call-overload]
+    apart = {"start_new_session": True, "preexec_fn": _hear_interrupts}
+    for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        with subprocess.Popen(command(2), stdout=subprocess.PIPE, **given, **apart) as process:  # type: ignore[call-overload]
             waiting.until((tmp_path / "waiting").exists, gone=waiting.ended(process))
-            process.send_signal(number)
+            if number == signal.SIGINT:  # a terminal tells all
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
             said, _ = process.communicate()
         assert process.returncode == status
         suite = int((tmp_path / "waiting").read_text())
