@@ -17,6 +17,7 @@ from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import ProvisionerError
 from tenuto.services.launcher.adapters.provisioners import ssh as module
 from tenuto.services.launcher.adapters.provisioners.ssh.inventory import settings_of
+from tenuto.workers.agent.runtimes.private_directories import ShortDirectory
 from tests.support import sshd as support
 from tests.support.ports import refusing_port
 from tests.support.provisioner_benches import is_live, order, until, until_printed
@@ -67,6 +68,15 @@ async def test_a_host_that_does_not_answer_keeps_its_node(bench: SshBench, monke
     assert {item.node_id for item in await other.nodes()} == {"gpus-1", "gpus-2"}
 
 
+def _short_directory(bench: SshBench) -> Path:
+    """Directory in the temporary one, as a real agent takes it whose own directory is too deep for its socket."""
+    [place] = [path for path in bench.directory.rglob("agent") if path.is_dir()]
+    taken = ShortDirectory(place)
+    taken.take(open_for_passing=False)
+    (taken.path / "agent.sock").touch()
+    return taken.path
+
+
 async def test_an_agent_that_does_not_listen_is_killed_with_all_that_it_left(
     bench: SshBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +88,7 @@ async def test_an_agent_that_does_not_listen_is_killed_with_all_that_it_left(
     await provisioner.start([order()])
     [node] = await until(provisioner, "running")
     await until_printed(provisioner, node, "ready")
+    short = _short_directory(bench)
     await provisioner.stop(node)
     [seen] = await provisioner.nodes()
     assert seen.phase == "ended" or seen.detail == "it was told to end", "on a slow machine its second may be over"
@@ -85,7 +96,7 @@ async def test_an_agent_that_does_not_listen_is_killed_with_all_that_it_left(
     assert ended.detail.startswith("killed by signal 9")
     pids = [*bench.began("gpus-1"), int(left.read_text())]
     assert not any(is_live(pid) for pid in pids)
-    assert not [path for path in bench.directory.rglob("agent") if path.is_dir()]
+    assert not [path for path in (short, *bench.directory.rglob("agent")) if path.is_dir()]
 
 
 async def test_without_its_keeper_a_node_is_still_seen_and_ended(bench: SshBench) -> None:
@@ -93,6 +104,7 @@ async def test_without_its_keeper_a_node_is_still_seen_and_ended(bench: SshBench
     await provisioner.start([order()])
     [node] = await until(provisioner, "running")
     await until_printed(provisioner, node, "ready")
+    short = _short_directory(bench)
     [pid] = bench.began("gpus-1")
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
     assert [item.phase for item in await provisioner.nodes()] == ["running"]
@@ -100,6 +112,7 @@ async def test_without_its_keeper_a_node_is_still_seen_and_ended(bench: SshBench
     [ended] = await until(provisioner, "ended")
     assert ended.detail == "it was killed"
     assert not is_live(pid)
+    assert not short.exists()
 
 
 async def test_a_host_takes_one_agent_of_whatever_pool(bench: SshBench) -> None:

@@ -116,11 +116,11 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         for minutes in (1, 2, 4):  # where all takes long, the agent may come too late for what a minute leaves
             times = {"TENUTO_LEAVE_SAVE_SECONDS": f"{32 * minutes}", "TENUTO_LEAVE_CLOSED_SECONDS": f"{32 * minutes + 2}"}
             short = slurm.submit("--job-name=late", f"--time={minutes}", "--signal=B:USR1@1", **times)
-            cluster.wait_for(lambda job=short: len(_agents_of(cluster.events(), 2)) == 3 or slurm.state(job) == "COMPLETED")
+            cluster.wait_for(lambda job=short: len(_agents_of(cluster.events(), 2)) == 3 or slurm.over(job))
             if len(_agents_of(cluster.events(), 2)) == 3:
                 break
         assert granted(2, 3) == "late-0"
-        cluster.wait_for(lambda: slurm.state(short) == "COMPLETED")
+        slurm.wait_completed(short)
         cluster.wait_for(lambda: len(_exits(cluster.events(), "2-1")) == 3)
         assert _exits(cluster.events(), "2-1") == ["preempted", "lost", "preempted"], slurm.printed()
 
@@ -130,5 +130,5 @@ def test_trials_go_on_whatever_becomes_of_the_jobs_that_agents_are(tmp_path: Pat
         gate.touch()
         cluster.wait_for(lambda: ended(2))
         _check_printed(cluster)
-        cluster.wait_for(lambda: slurm.state(last) == "COMPLETED")
+        slurm.wait_completed(last)
         cluster.check_bus()

@@ -30,9 +30,22 @@ async def control(nats: NatsServer, tmp_path: Path) -> AsyncIterator[ControlPlan
     await found.stop()
 
 
-async def _start(settings: Settings) -> asyncio.subprocess.Process:
-    told = {f"TENUTO_{item.name.upper()}": str(getattr(settings, item.name)) for item in fields(Settings)}
+async def _start(settings: Settings, **variables: str) -> asyncio.subprocess.Process:
+    told = {f"TENUTO_{item.name.upper()}": str(getattr(settings, item.name)) for item in fields(Settings)} | variables
     return await asyncio.create_subprocess_exec(sys.executable, str(SCRIPT), env={**os.environ, **told})
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["loop_closed", "at_exit"])
+async def test_a_signal_to_an_agent_that_has_left_does_not_make_its_end_a_failure(
+    control: ControlPlane, nats: NatsServer, tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    """Slurm warns up to a minute early, and may do so while the agent is ending: its job would be FAILED, not COMPLETED."""
+    settings = agent_settings(nats.url, tmp_path, leave_idle_seconds=1.0)
+    agent = await _start(settings, TEST_SIGNAL_AT_END=f"{number:d} {moment}")
+    async with asyncio.timeout(SECONDS_MAX):
+        assert await agent.wait() == 0
+    assert control.heartbeats[-1].gone
 
 
 @pytest.mark.parametrize(("number", "known_end"), [(signal.SIGUSR1, False), (signal.SIGTERM, True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -27,9 +28,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
 ]
 REAL = """
-import json, os, tempfile
+import contextlib, json, os, tempfile
 from pathlib import Path
-from tests.support import janitor
+from tests.support import janitor, sshd
 from tests.support.live_cluster import LiveCluster
 
 def test_real(postgres_server, nats, tmp_path):
@@ -44,11 +45,15 @@ def test_real(postgres_server, nats, tmp_path):
         cluster.up()
         cluster.cli("exp", "create", config, tmp_path / "code")
         cluster.wait_for(lambda: bool(cluster.workers()))
-        pids = janitor.processes_of(os.getpid())
-        with open({channel!r}, "w") as channel:
-            channel.write(json.dumps({{"owner": str(janitor.Owner.this()), "pids": pids}}))
-        with open({channel!r}) as channel:
-            channel.read()
+        with contextlib.ExitStack() as stack:
+            if not sshd.lack():  # it writes its title over its environment
+                (tmp_path / "sshd").mkdir()
+                stack.enter_context(sshd.sshd(tmp_path / "sshd"))
+            pids = janitor.processes_of(os.getpid())
+            with open({channel!r}, "w") as channel:
+                channel.write(json.dumps({{"owner": str(janitor.Owner.this()), "pids": pids}}))
+            with open({channel!r}) as channel:
+                channel.read()
     finally:
         cluster.down()
 """
@@ -134,6 +139,10 @@ def run_of(text: str, temporary: Path, tmp_path: Path) -> Run:
 def left_of(run: Run, owner: Owner, before: litter.Seen) -> list[str]:
     """What others on this machine do meanwhile does not count."""
     found = [line for line in litter.left_behind(before, run.temporary) if str(run.temporary) in line]
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(run.temporary).encode() in (words := path.read_bytes()):
+                found.append(f"process {path.parent.name}: {words!r}")
     return [*found, *(f"process {pid}" for pid in janitor.processes_of(owner.pid, owner.started))]
 
 
@@ -160,7 +169,9 @@ def test_nothing_is_left(temporary: Path, tmp_path: Path, how: str) -> None:
         elif how == "killed with its janitors":
             for descriptor in janitors:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        if how != "to the end":
+        if how == "killed":  # it alone, as by `kill`: the rest of its group goes on
+            run.process.kill()
+        elif how != "to the end":
             os.killpg(run.process.pid, signal.SIGINT if how == "interrupted" else signal.SIGKILL)
         run.all_ended(janitors)
         if how == "killed with its janitors":

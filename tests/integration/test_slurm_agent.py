@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.embedded.nats import NatsServer
+from tests.support import litter
 from tests.support import slurm as support
 from tests.support.control_plane import ControlPlane, agent_settings
 from tests.support.slurm import Slurm
@@ -51,6 +52,7 @@ async def test_a_job_of_an_ordinary_user_is_an_agent_until_it_is_canceled(contro
     assert before + MINUTES * 60 - 2 <= beat.leaves_at_us / 1e6 <= time.time() + MINUTES * 60
     assert agent.uids().effective == (pwd.getpwnam(USER).pw_uid if USER else os.getuid())
     assert not [name for name in agent.environ() if name.startswith(("SLURM_", "SBATCH_"))]
+    assert litter.handed_down().items() <= agent.environ().items(), "a killed run would leave it"
     slurm.run("scancel", f"{job}_4")
     await control.until(lambda: control.heartbeats[-1].gone)
     assert "now" in {beat.leaving for beat in control.heartbeats}

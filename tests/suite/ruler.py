@@ -33,6 +33,14 @@ class Measured:
     memory_bytes_max: int
     left: tuple[str, ...]
     """Files and processes that it left behind."""
+    arguments: tuple[str, ...] = ()
+    """Of pytest; empty in what earlier versions kept."""
+
+    def otherwise(self, seed: int, load: int, commit: str, arguments: tuple[str, ...]) -> str:
+        """How a run with these would be another one; empty if it would not."""
+        known = {"seed": self.seed, "load": self.load, "commit": self.commit[:8], "arguments": " ".join(self.arguments)}
+        wanted = {"seed": seed, "load": load, "commit": commit[:8], "arguments": " ".join(arguments)}
+        return ", ".join(f"{name} {known[name] or 'unknown'}" for name in known if known[name] != wanted[name])
 
 
 def table(runs: Sequence[tuple[Measured, Run]]) -> str:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.suite import outcomes, recording
+from tests.suite import child, outcomes, recording
 from tests.suite.outcomes import LOOKED_AT_MAX, UNSTEADY_MAX, Run, Verdict
 from tests.support import litter
 
@@ -28,8 +27,9 @@ LOOKS = 2
 """Passes in a row after which a failed test is an unsteady one."""
 LOOK_SECONDS_MAX = 900
 """Longest look at one test. More than twice the longest test with its cluster; pytest's own timeout ends a hang earlier."""
-TESTS_FAILED = 1
-"""pytest's exit status for a run to its end with failures; all others but 0 say that the run itself broke."""
+TESTS_FAILED, INTERRUPTED = 1, 2
+"""pytest's exit status for a run to its end with failures, and for one that was stopped; all but the first and 0 say that the run
+itself broke."""
 BAR = "=" * 20
 BESIDE = ("-n", "--numprocesses", "--dist", "--maxprocesses")
 """Options of pytest-xdist, whose value follows them or an equals sign."""
@@ -37,10 +37,14 @@ BESIDE = ("-n", "--numprocesses", "--dist", "--maxprocesses")
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status of the whole: 0 if nothing failed, or nothing but a few unsteady tests; else pytest's of the first run."""
+    child.hear_sigterm()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir()
     before = litter.snapshot()
-    status = judged(arguments)
+    try:
+        status = judged(arguments)
+    except KeyboardInterrupt:  # pytest got it, too, and has said what it had found
+        status = INTERRUPTED
     if left := litter.left_behind(before):
         print("Left behind on this machine, by this run or by whatever else ran:", *left, sep="\n  ", flush=True)
     return status
@@ -69,15 +73,7 @@ def run_recorded(record: Path, arguments: Sequence[str], seconds_max: float | No
     """Exit status of pytest with these arguments; what became of each test is in the record."""
     command = [sys.executable, "-m", "pytest", "-p", recording.__name__, *arguments]
     environment = {**os.environ, recording.VARIABLE: str(record.absolute())}
-    with subprocess.Popen(command, env=environment) as process:
-        try:
-            return process.wait(seconds_max)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
-        except KeyboardInterrupt:
-            # pytest got it, too, and says what it had found before it ends.
-            return process.wait()
+    return child.run(command, seconds_max, env=environment)
 
 
 def read(record: Path) -> Run:

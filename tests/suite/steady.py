@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.suite import machine, ruler, second_look
+from tests.suite import child, machine, ruler, second_look
 from tests.suite.outcomes import Run, Verdict
 from tests.suite.ruler import Measured
 from tests.support import litter
@@ -40,10 +41,18 @@ def main(words: Sequence[str]) -> int:
     if options.fresh:
         shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(exist_ok=True)
+    child.hear_sigterm()
+    known = {one.number: one for one, _ in kept()}
     for number in range(options.runs):
-        if not (DIRECTORY / f"run-{number}" / RESULT).exists():
-            load = options.load if number % 2 else 0
-            measure(number, options.seed + number, load, options.arguments)
+        seed, load = options.seed + number, options.load if number % 2 else 0
+        if number in known:
+            _tell_kept(known[number], known[number].otherwise(seed, load, _commit(), tuple(options.arguments)))
+            continue
+        try:
+            measure(number, seed, load, options.arguments)
+        except (KeyboardInterrupt, child.Terminated) as stop:
+            print(f"run {number} was stopped; the same command begins with it again", flush=True)
+            return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
     runs = kept()
     text = ruler.table(runs)
     (DIRECTORY / "table.txt").write_text(text, encoding="utf-8")
@@ -51,8 +60,13 @@ def main(words: Sequence[str]) -> int:
     return int(any(one.status or one.unsteady or one.failed or one.left for one, _ in runs))
 
 
+def _tell_kept(run: Measured, otherwise: str) -> None:
+    print(f"run {run.number} is kept" + (f", with {otherwise} (--fresh begins anew)" if otherwise else ""), flush=True)
+
+
 def measure(number: int, seed: int, load: int, arguments: Sequence[str]) -> None:
-    """One run; its result is there only if it came to its end."""
+    """One run; its result is there only if it came to its end. Raises KeyboardInterrupt, also if only pytest got that, and
+    Terminated."""
     directory = DIRECTORY / f"run-{number}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
@@ -60,13 +74,15 @@ def measure(number: int, seed: int, load: int, arguments: Sequence[str]) -> None
     print(f"run {number}: seed {seed}, {load or 'no'} processes beside it; {directory / 'log.txt'}", flush=True)
     command = [sys.executable, "-m", second_look.__name__, "-p", "randomly", f"--randomly-seed={seed}", *arguments]
     with machine.computing(load), machine.measured() as use, (directory / "log.txt").open("w") as log:
-        status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+        status = child.run(command, stdout=log, stderr=subprocess.STDOUT)
     for record in second_look.DIRECTORY.iterdir():
         shutil.copy(record, directory)
+    if status == second_look.INTERRUPTED and not second_look.read(directory / second_look.FIRST).collection_errors:
+        raise KeyboardInterrupt
     found = seen(directory)
     result = Measured(
         number, seed, load, _commit(), began, time.monotonic() - start, status, tuple(found.unsteady), tuple(found.failed),
-        use.idle_share, use.memory_bytes_max, tuple(litter.left_behind(before)),
+        use.idle_share, use.memory_bytes_max, tuple(litter.left_behind(before)), tuple(arguments),
     )  # fmt: skip
     (directory / RESULT).write_text(json.dumps(asdict(result)))
     counts = f"{len(found.unsteady)} unsteady, {len(found.failed)} failed"
@@ -87,8 +103,8 @@ def kept() -> list[tuple[Measured, Run]]:
     runs = []
     for path in sorted(DIRECTORY.glob(f"run-*/{RESULT}")):
         fields = json.loads(path.read_text())
-        for name in ("unsteady", "failed", "left"):
-            fields[name] = tuple(fields[name])
+        for name in ("unsteady", "failed", "left", "arguments"):
+            fields[name] = tuple(fields.get(name, ()))
         runs.append((Measured(**fields), second_look.read(path.with_name(second_look.FIRST))))
     return sorted(runs, key=lambda pair: pair[0].number)
 

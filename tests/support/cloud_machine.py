@@ -9,6 +9,8 @@ import os
 import signal
 from pathlib import Path
 
+from tests.support import litter
+
 COMMANDS = ("shutdown", "poweroff", "halt", "useradd", "iptables", "ip6tables", "nft", "systemd-run", "runuser")
 """What a boot script may call that this machine must be kept from."""
 _STUB = """#!/bin/sh
@@ -41,7 +43,7 @@ class Machine:
         file = self.directory / "user-data"
         file.touch(0o600)
         file.write_text(script)
-        kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ} | litter.handed_down()
         with self._console.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
                 "/bin/bash", str(file), env={**kept, "PATH": f"{self._bin}:{os.environ['PATH']}", **environment},

@@ -86,6 +86,11 @@ def ignore_interrupts() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def marks() -> dict[str, str]:
+    """Variables that this process hands down, by which what it starts is found."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_NAME)}
+
+
 def processes_of(pid: int, started: str = "") -> list[int]:
     """Ids of the processes that this process or its descendants have started. `started`: its start; empty if it lives."""
     name = f"{_NAME}{pid}"

@@ -71,9 +71,13 @@ class KilledTraining:
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
     def __post_init__(self) -> None:
+        # Where an agent runs it, a trial's files on their way to the store are in the run's directory, and removed with that.
+        self._temporary = self.directory / "temporary"
+        self._temporary.mkdir()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(self._temporary)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.killed_training"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, cwd=self.directory,
+            env=environment, cwd=self.directory,
         )  # fmt: skip
         self._trials = 0
         self._expected = {report.batches: report.files for report in self._whole()}
@@ -100,7 +104,8 @@ class KilledTraining:
         """Begins another trial."""
         if self.server is not None and self._trials:
             self.store.delete([entry.key for entry in self.store.entries("")])
-        shutil.rmtree(self.directory / "trial", ignore_errors=True)
+        for path in (self.directory / "trial", *self._temporary.glob("checkpoint-*")):
+            shutil.rmtree(path, ignore_errors=True)
         self._trials += 1
         self._number, self._last, self._seen = 0, None, 0
         (self.directory / "trial").mkdir()

@@ -104,6 +104,12 @@ def _end(owner: Owner, directory: Path) -> None:
         clear(directory, besides=[os.getpid()])
 
 
+def handed_down() -> dict[str, str]:
+    """Variables for what a test starts in an environment of its own, as a machine or a job has one: without them neither its
+    processes nor its files would be found after a run that was killed."""
+    return {**janitor.marks(), "TMPDIR": tempfile.gettempdir(), "TENUTO_WORKER_INHERITS": MARKS}
+
+
 def outside(kind: str, name: str | Path) -> None:
     """Notes what is about to be made outside of the temporary directory: `file`, `namespace` (of networks), `device` (of a
     network), `cgroup`, or `empty` (a directory that others may use, too: removed if it is empty). Does nothing in a process that

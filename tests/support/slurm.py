@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support import litter, waiting
 from tests.support.ports import own_port
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,8 @@ START_SECONDS_MAX = 180.0
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.05
 AGENT_MODULE = "tenuto.workers.agent"
+FINAL = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
+"""States in which a job stays, where it is not requeued."""
 STATES = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t")  # else each machine once in each partition
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 JWT_PLUGINS = ("/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
@@ -50,6 +54,7 @@ SlurmdLogFile={directory}/slurmd-%n.log
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={directory}/task-prolog
 SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 SelectType=select/cons_tres
@@ -169,6 +174,18 @@ class Slurm:
         said = self.run("scontrol", "--oneliner", "show", "job", job)
         return next(word.partition("=")[2] for word in said.split() if word.startswith("JobState="))
 
+    def over(self, job: str) -> bool:
+        return self.state(job) in FINAL
+
+    def wait_completed(self, job: str) -> None:
+        """Waits until the job has ended in order. Raises at once if it has ended in another way."""
+
+        def otherwise() -> str:
+            state = self.state(job)
+            return f"job {job} is {state}:\n{self.printed()}" if state in FINAL and state != "COMPLETED" else ""
+
+        waiting.until(lambda: self.state(job), lambda state: state == "COMPLETED", gone=otherwise)
+
     def agents(self) -> dict[str, psutil.Process]:
         """Agents of running jobs, by their job's id in full (a task of an array has one of its own)."""
         found = {}
@@ -232,6 +249,12 @@ def _below(pids: Sequence[int]) -> list[psutil.Process]:
     return found
 
 
+def _task_prolog() -> str:
+    """What it prints are variables of each job, which has none of the daemons'."""
+    lines = (shlex.quote(f"export {name}={value}") for name, value in litter.handed_down().items())
+    return "#!/bin/sh\n" + "".join(f"echo {line}\n" for line in lines)
+
+
 @contextlib.contextmanager
 def slurm(more: str = "") -> Iterator[Slurm]:
     """Running, with both nodes idle. `more`: lines of its configuration."""
@@ -247,6 +270,8 @@ def slurm(more: str = "") -> Iterator[Slurm]:
     (directory / "state/jwt.key").write_bytes(os.urandom(32))
     (directory / "state/jwt.key").chmod(0o600)
     path.write_text(CONFIGURATION.format(host=host, port=own_port(), directory=directory, nodes=nodes, tokens=tokens, more=more))
+    (directory / "task-prolog").write_text(_task_prolog())
+    (directory / "task-prolog").chmod(0o755)
     (directory / "jobs").mkdir()
     directory.chmod(0o755)
     (directory / "jobs").chmod(0o1777)  # whoever submits a job writes what it prints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,13 @@ class SshBench(Bench):
 
     def host(self, name: str, **more: Any) -> dict[str, Any]:
         place = str(self.directory / name)
-        return {"address": "127.0.0.1", "name": name, "port": self.sshd.port, "directory": place, **more}
+        environment = {
+            "TMPDIR": tempfile.gettempdir(),
+            **more.pop("environment", {}),
+        }  # sshd's sessions know nothing of the tests'
+        return {
+            "address": "127.0.0.1", "name": name, "port": self.sshd.port, "directory": place, "environment": environment, **more
+        }  # fmt: skip
 
     def write_hosts(self, *hosts: Mapping[str, Any], name: str = "hosts.yaml") -> None:
         (self.secrets / name).write_text(yaml.safe_dump({"hosts": list(hosts)}))

@@ -74,7 +74,9 @@ def _running(found: Sshd) -> Iterator[bool]:
     configuration = found.directory / "sshd_config"
     configuration.write_text(CONFIGURATION.format(port=found.port, directory=found.directory))
     with (found.directory / "sshd.log").open("wb") as log:
-        process = subprocess.Popen([PROGRAM, "-D", "-e", "-f", str(configuration)], stderr=log, stdout=log)
+        # It writes its title over its environment, by which a killed run's processes are found: so it ends with its parent.
+        command = ["setpriv", "--pdeathsig", "KILL", PROGRAM, "-D", "-e", "-f", str(configuration)]
+        process = subprocess.Popen(command, stderr=log, stdout=log)
     try:
         yield _listens(found, process)
     finally:

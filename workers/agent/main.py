@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from tenuto.kernel.clock import SystemClock
@@ -20,6 +23,8 @@ from tenuto.workers.agent.membership import Membership
 from tenuto.workers.agent.slots import NoSlots
 
 logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class AgentLostError(RuntimeError):
@@ -48,13 +53,31 @@ def main() -> None:
     except (SettingsError, AgentError, NoSlots, NotJoined) as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_SETTINGS)
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _listen(receive: Callable[[signal.Signals], None]) -> None:
+    """Has `receive` called on the running loop with each signal, as long as there is the loop.
+
+    The loop's own handlers would leave the signals to their default as it closes. A batch system's warning (Slurm sends it up to
+    a minute early) or a second SIGTERM would then kill an agent that has left in order, and its job or pod would count as
+    failed."""
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the agent ends anyway
+            loop.call_soon_threadsafe(receive, signal.Signals(number))
+
+    for number in SIGNALS:
+        signal.signal(number, handle)
 
 
 async def _run(settings: Settings, joined: Joined | None) -> None:
     membership = Membership(joined)
     app = AgentApp(settings, SystemClock(), on_refused=membership.refused)
-    loop = asyncio.get_running_loop()
-    received: asyncio.Future[signal.Signals] = loop.create_future()
+    received: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
 
     def receive(number: signal.Signals) -> None:
         if number == signal.SIGUSR1:
@@ -64,8 +87,7 @@ async def _run(settings: Settings, joined: Joined | None) -> None:
         elif not received.done():
             received.set_result(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-        loop.add_signal_handler(number, receive, number)
+    _listen(receive)
     running: asyncio.Task[None] | None = None
     lost: asyncio.Task[str] | None = None
     departed: asyncio.Task[None] | None = None

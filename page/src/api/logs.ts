@@ -3,10 +3,9 @@
 import { useEffect, useRef, useState } from 'react'
 import { type LogSearch, nextAfter } from '../lib/logSearch'
 import { answered, api } from './client'
+import { PAGE_LINES, type Query, readLog } from './logReader'
 import type { LogLineView } from './openapi'
 
-const PAGE_LINES = 1000
-const POLL_MS = 1000
 const KEPT_MAX = 20_000
 /** Lines that are held; of a longer log the newest ones. */
 
@@ -20,12 +19,6 @@ export interface Log {
   /** True: more lines follow, and `goOn` asks for them. */
   more: boolean
   goOn: () => void
-}
-
-interface Query extends Omit<LogSearch, 'start'> {
-  after?: number
-  tail?: boolean
-  limit: number
 }
 
 async function ask(source: LogSource, query: Query) {
@@ -69,11 +62,6 @@ export function useLog(source: LogSource, search: LogSearch, live: boolean): Log
   }
 
   useEffect(() => {
-    let over = false
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const filter = { text: search.text, rank: search.rank, level: search.level }
-    const filtered = Object.values(filter).some((value) => value !== undefined)
-    let after = 0
     const add = (lines: LogLineView[], more: boolean) =>
       setState((before) => ({
         lines: lines.length === 0 ? before.lines : [...before.lines, ...lines].slice(-KEPT_MAX),
@@ -81,44 +69,15 @@ export function useLog(source: LogSource, search: LogSearch, live: boolean): Log
         loading: false,
         more,
       }))
-    const begin = async () => {
-      if (search.start) return
-      // Where nothing of the last lines fits, the newest line says where to go on.
-      if (filtered) after = (await ask(source, { tail: true, limit: 1 })).lines.at(-1)?.line ?? 0
-      const { lines } = await ask(source, { ...filter, tail: true, limit: PAGE_LINES })
-      after = Math.max(after, lines.at(-1)?.line ?? 0)
-      if (!over) add(lines, false)
-    }
-    const follow = async () => {
-      let [left, more] = [search.start ? 1 : Number.POSITIVE_INFINITY, true]
-      while (more && left > 0 && !over) {
-        const { lines, next } = await ask(source, { ...filter, after, limit: PAGE_LINES })
-        after = Math.max(after, next ?? lines.at(-1)?.line ?? after)
-        more = next !== undefined
-        left -= 1
-        if (!over) add(lines, more)
-      }
-      if (!over && live && !more) timer = setTimeout(() => again(follow), POLL_MS)
-    }
-    const again = (step: () => Promise<void>) =>
-      step().catch((error: unknown) => {
-        if (over) return
-        setState((before) => ({
-          ...before,
-          loading: false,
-          error: error instanceof Error ? error.message : String(error),
-        }))
-        if (live) timer = setTimeout(() => again(follow), 5 * POLL_MS)
-      })
-    onward.current = () => void again(follow)
-    void again(async () => {
-      await begin()
-      if (!over && (live || search.start)) await follow()
-    })
-    return () => {
-      over = true
-      clearTimeout(timer)
-    }
+    const refused = (error: unknown) =>
+      setState((before) => ({
+        ...before,
+        loading: false,
+        error: error instanceof Error ? error.message : String(error),
+      }))
+    const reader = readLog((query) => ask(source, query), search, live, add, refused)
+    onward.current = reader.goOn
+    return reader.stop
   }, [key])
 
   return { ...state, goOn: () => onward.current() }

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PAGE_LINES = 1_000
 POLL_SECONDS = 0.5
-
+LATE_LOOKS = 4
+"""Looks in a row without a new line after which an ended run counts as having said all: its lines are stored apart from the
+events, and on a busy machine the last ones come up to some seconds after its end."""
 
 Text = Annotated[str | None, typer.Option("--text", help="Only lines with this text, in small or large letters.")]
 Rank = Annotated[int | None, typer.Option("--rank", help="Only lines of this rank.", min=0)]
@@ -40,9 +42,10 @@ def show_logs(
     level: str | None = None,
 ) -> None:
     """Prints log lines; with `json` one object per line, so that programs can read a live stream."""
-    after = 0
+    after, quiet = 0, 0
     while True:
-        over = follow and ended()  # asked before reading: what came until then is read below
+        over = follow and (quiet > 0 or ended())  # asked before reading: what came until then is read below
+        before = after
         for page in rest.pages(path, after=after, limit=PAGE_LINES, text=text, rank=rank, level=level):
             for line in page:
                 if json:
@@ -53,6 +56,7 @@ def show_logs(
                         flush=True,
                     )
             after = page[-1]["line"] if page else after
-        if not follow or over:
+        quiet = quiet + 1 if over and after == before else int(over)
+        if not follow or quiet > LATE_LOOKS:
             return
         time.sleep(POLL_SECONDS)

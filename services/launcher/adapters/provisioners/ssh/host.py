@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # on a host it is the same module
         lives,
         load,
         send,
+        short_directories,
         tail,
         write,
     )
@@ -46,6 +47,8 @@ IMPORT_SECONDS_MAX = 30.0
 KEEP_SECONDS = 7 * 86400.0
 """Time for which a node that has ended is listed, and its log kept."""
 LISTED_MAX = 200
+TEMPORARY = "/tmp"
+"""Usual temporary directory, where the account's session names none."""
 
 
 class Base:
@@ -164,9 +167,12 @@ def keep(base: Base, place: str, asked: dict[str, Any], writing: int) -> None:
         os.dup2(target, number)  # else the session of SSH would wait for this process
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the agent leaves behind becomes this process's child
-    known = {"boot": boot(), "keeper": identity(os.getpid()), "agent": [], "stop_seconds": asked["stop_seconds"]}
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
     environment.update(asked["environment"], TENUTO_AGENT_DIRECTORY=os.path.join(place, "agent"))
+    known = {
+        "boot": boot(), "keeper": identity(os.getpid()), "agent": [], "stop_seconds": asked["stop_seconds"],
+        "temporary": environment.get("TMPDIR") or TEMPORARY,
+    }  # fmt: skip
     command, stopped = asked["command"], os.path.join(place, "stopped")
     if asked.get("install"):
         write(os.path.join(place, "process.json"), known)
@@ -215,7 +221,9 @@ def remove(path: str) -> None:
 
 
 def write_end(place: str, code: int | None, detail: str) -> dict[str, Any]:
-    remove(os.path.join(place, "agent"))
+    agent, known = os.path.join(place, "agent"), load(os.path.join(place, "process.json")) or {}
+    for path in (*short_directories(agent, known.get("temporary", TEMPORARY)), agent):
+        remove(path)
     ended = {"code": code, "at": time.time(), "detail": detail}
     write(os.path.join(place, "ended.json"), ended)
     return ended

@@ -85,3 +85,25 @@ def tail(path: str, lines_max: int) -> str:
     except OSError:
         return ""
     return "".join(lines[-lines_max:])
+
+
+def short_directories(agent: str, temporary: str) -> list[str]:
+    """Directories that a killed agent on the directory `agent` has left in the temporary one: its socket is there, where its own
+    directory is too deep for that (`private_directories.py` of agents). An agent that ends in order removes its own."""
+    try:
+        names = os.listdir(temporary)
+    except OSError:
+        return []
+    own = (os.path.join(temporary, name) for name in names if name.startswith(f"tenuto-{os.getuid()}-"))
+    return [path for path in own if agent_of(path) == agent]
+
+
+def agent_of(short_directory: str) -> str:
+    """Directory of the agent that a short directory of this account belongs to; empty if that is not known."""
+    try:
+        if os.lstat(short_directory).st_uid != os.getuid():
+            return ""
+        with open(os.path.join(short_directory, "agent")) as file:
+            return file.readline().rstrip("\n")
+    except (OSError, ValueError):
+        return ""
