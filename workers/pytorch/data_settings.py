@@ -151,8 +151,8 @@ def _set(loader: DataLoader[Any], path: Path, value: Any) -> None:
     owner: Any = next((root for begin, root in _roots(loader) if begin == path[:1]), None)
     try:
         for part in path[1:-1]:
-            inside: Any = owner
-            owner = inside[part] if isinstance(inside, (list, tuple, dict)) else getattr(inside, str(part))
+            key: Any = part
+            owner = owner[key] if isinstance(owner, (list, tuple, dict)) else getattr(owner, str(part))
         last = path[-1]
         if isinstance(owner, list) and isinstance(last, int):
             owner[last : last + 1] = [value]
