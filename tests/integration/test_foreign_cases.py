@@ -69,6 +69,7 @@ EXACT += of_modules(
     "Shared",
 )
 
+EXACT += of_modules("sched", "NamedAsPythons")
 EXACT += of_modules(
     "own_layers",
     "Frozen",
@@ -118,6 +119,8 @@ EXACT += of_modules(
     "OneCycle",
     "Cyclic",
     "Multiplied",
+    "Derived",
+    "AveragedByClosure",
     "Chained",
     "Sequential",
     "Plateau",

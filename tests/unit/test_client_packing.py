@@ -214,6 +214,17 @@ def test_a_module_that_does_not_parse(model: Path) -> None:
         check_entrypoint(model, "model_def:MyTrial")
 
 
-def test_names_that_only_running_can_tell(model: Path) -> None:
-    (model / "model_def.py").write_text("try:\n    from nets import *\nexcept ImportError:\n    Other = None\n")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    from nets import *\nexcept ImportError:\n    Other = None\n",
+        "for name in ('MyTrial',):\n    globals()[name] = type(name, (), {})\n",
+        "vars()['MyTrial'] = type('MyTrial', (), {})\n",
+        "exec('class MyTrial: ...')\n",
+        "import sys\nsetattr(sys.modules[__name__], 'MyTrial', type('MyTrial', (), {}))\n",
+        "def __getattr__(name):\n    return type(name, (), {})\n",
+    ],
+)
+def test_names_that_only_running_can_tell(model: Path, source: str) -> None:
+    (model / "model_def.py").write_text(source)
     check_entrypoint(model, "model_def:MyTrial")

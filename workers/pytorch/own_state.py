@@ -7,6 +7,7 @@ import dis
 import functools
 from collections import deque
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ from tenuto.workers.user_state.graph import Own, Path
 
 _MODULE = frozenset(vars(nn.Module())) - {"training"}
 _OPTIMIZER = frozenset(vars(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)))
+USERS_MAX = 100
+"""Most items of a container of torch's that are looked through for functions of the user's; one for each group of parameters."""
 _DEPTH_MAX = 6
 """Deepest nesting of containers in which a scheduler's state is searched for objects."""
 
@@ -65,7 +68,7 @@ def _plain(value: Any, skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:
             continue  # the last: a method that was replaced in this object, which is code
         private = name.startswith("_")
         if foreign or name in torchs:
-            if private or not _is_scalar(item):
+            if not (_holds_users(item) or (_is_scalar(item) and not private)):
                 continue
         elif private and not users and not (_is_scalar(item) or kinds.is_leaf(item)):
             continue  # a library's own cache
@@ -146,6 +149,19 @@ class SchedulerState:
 def adapted(value: Any) -> Any:
     """An object with `state_dict` and `load_state_dict` for one whose own do not suffice, or are missing; None: there is none."""
     return SchedulerState(value) if isinstance(value, LRScheduler) else standard_objects.adapted(value)
+
+
+def _holds_users(value: Any) -> bool:
+    """True if a value that torch's own code has set is the user's: a function given to it, such as the rate of a LambdaLR or the
+    average of an AveragedModel, an object of the user's, or a list, tuple or dict of these."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+    if len(inner) > USERS_MAX:
+        return False
+    return any(
+        isinstance(item, (FunctionType, functools.partial)) or generators.is_users(type(item))
+        for item in inner
+        if not (kinds.is_constant(item) or isinstance(item, (nn.Module, type)))
+    )
 
 
 def _has_objects(value: Any, depth: int = 0) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import random
 import sys
 from collections import deque
@@ -23,6 +24,8 @@ OBJECTS_MAX = 10_000
 """Most objects searched: a dataset may hold millions of records, and is searched once per loader worker."""
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, ModuleType)
 _LIBRARIES = ("site-packages", "dist-packages")
+_STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+"""Directory of Python's own modules."""
 
 
 def is_generator(value: Any) -> bool:
@@ -127,13 +130,18 @@ def is_users(value: Any) -> bool:
     return isinstance(name, str) and is_users_module(name)
 
 
-@functools.cache
 def is_users_module(name: str) -> bool:
     """True for the name of a loaded module that is no library's."""
+    return _is_users_file(name, getattr(sys.modules.get(name), "__file__", None) or "")
+
+
+@functools.cache
+def _is_users_file(name: str, file: str) -> bool:
     root = name.partition(".")[0]
-    if (root in sys.stdlib_module_names and root != "__main__") or root == "tenuto" or root == "builtins":
+    if root in ("tenuto", "builtins"):
         return False
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    if root in sys.stdlib_module_names and root != "__main__" and (not file or file.startswith(_STANDARD)):
+        return False  # a file of the user's may have the name of one of Python's: profile.py, sched.py
     return not any(f"/{part}/" in file.replace("\\", "/") for part in _LIBRARIES)
 
 

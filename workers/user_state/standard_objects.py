@@ -110,7 +110,8 @@ def mark_of_opaque(value: Any) -> str | None:
 
 def is_standard(value: Any) -> bool:
     """True for an object of the standard library."""
-    return type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+    module = type(value).__module__
+    return module.partition(".")[0] in sys.stdlib_module_names and not generators.is_users_module(module)
 
 
 def _mark_of_file(file: io.IOBase) -> str | None:

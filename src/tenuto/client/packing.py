@@ -126,12 +126,22 @@ def _installed(module: str) -> bool:
         return False
 
 
+def _sets_by_text(node: ast.AST) -> bool:
+    """True for code with which a module may set a name that its text does not have."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("globals", "exec") or (node.func.id in ("vars", "locals") and not node.args)
+    return isinstance(node, ast.Attribute) and node.attr == "modules" and getattr(node.value, "id", "") == "sys"
+
+
 def _defined(tree: ast.AST) -> set[str]:
-    """Names that the module may define, in conditional blocks too; "*" if it imports all names of another."""
+    """Names that the module may define, in conditional blocks too; "*" if it may define any: it imports all names of another,
+    sets names by their text, or answers for them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            names.add(node.name)
+            names.add("*" if node.name == "__getattr__" and node in getattr(tree, "body", ()) else node.name)
+        elif _sets_by_text(node):
+            names.add("*")
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

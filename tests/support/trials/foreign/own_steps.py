@@ -51,6 +51,32 @@ Cosine = scheduled(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(op
 OneCycle = scheduled(lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=20))
 Cyclic = scheduled(lambda optimizer: lr_scheduler.CyclicLR(optimizer, 1e-3, 1e-2, 3, mode="exp_range", gamma=0.9))
 Multiplied = scheduled(lambda optimizer: lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.9 + 0.01 * step))
+
+
+def counting():
+    """Function of a number that also remembers how often it was called."""
+    calls = {"count": 0}
+
+    def rate(step):
+        calls["count"] += 1
+        return 1 / (1 + 0.1 * calls["count"])
+
+    return rate
+
+
+class Listened(lr_scheduler.LambdaLR):
+    """A scheduler of the user's that derives from torch's, which keeps the function."""
+
+    def __init__(self, optimizer, rate):
+        self.rates = []
+        super().__init__(optimizer, rate)
+
+    def step(self, *arguments):
+        super().step(*arguments)
+        self.rates.append(self.get_last_lr()[0])
+
+
+Derived = scheduled(lambda optimizer: Listened(optimizer, counting()))
 Chained = scheduled(
     lambda optimizer: lr_scheduler.ChainedScheduler(
         [lr_scheduler.ConstantLR(optimizer, 0.1, 3), lr_scheduler.ExponentialLR(optimizer, 0.9)]
@@ -231,3 +257,16 @@ class Streamed(Training):
         return DataLoader(Stream(), batch_size=BATCH)
 
     batches_per_epoch = 6
+
+
+class AveragedByClosure(Training):
+    """The average's weight follows what a function remembers that torch's object holds."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        rate = counting()
+        self.average = AveragedModel(self.model, avg_fn=lambda old, new, count: torch.lerp(old, new, rate(0)))
+
+    def loss(self, output, target):
+        self.average.update_parameters(self.model)
+        return super().loss(output, target) * (1 + 0.1 * float(next(self.average.parameters()).detach().sum()))
