@@ -249,7 +249,10 @@ def test_trials_with_an_image_go_to_agents_that_run_images_and_wait_for_one_othe
     driver.feed(joined("a", 4), submitted(1, image="x"), *requested(1, 1))
     [row] = explain(driver.state, "default", driver.now_us)
     assert row.rule == "no_room"
-    assert "needs 1 slot where images run (TENUTO_DOCKER_URL), which no agents of pool default can offer" in row.text
+    assert (
+        "needs 1 slot where images run (TENUTO_DOCKER_URL, or node_images of the pool), which no agents of pool default can offer"
+        in row.text
+    )
     assert short(driver.feed(joined("b", 1, runtimes=("docker", "process")))) == ["+1-1-1 b:0"]
     assert short(driver.feed(submitted(2), *requested(2, 1))) == ["+2-1-1 a:0"], "others go anywhere"
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tenuto.cli.nodes import lacking
+from tenuto.cli.lacking_nodes import lacking
 from tenuto.kernel.core import Refused
 from tenuto.kernel.folding import DraftEnvelope
 from tenuto.schemas.events import EventData

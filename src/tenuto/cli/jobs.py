@@ -75,15 +75,19 @@ def list_jobs(
 
 def _tell_of_nodes(context: typer.Context, pool: str) -> None:
     """Prints, for a pool with a provisioner, which nodes come for waiting gangs and why no more do."""
-    from tenuto.cli.nodes import lacking
+    for line in _of_nodes(client(context), pool):
+        say(f"  {line}")
+
+
+def _of_nodes(rest: Any, pool: str) -> list[str]:
+    from tenuto.cli.lacking_nodes import lacking
 
     with contextlib.suppress(Refused):
-        found = client(context).get(f"/pools/{pool}/provisioning")
-        for line in lacking(found):
-            say(f"  {line}")
+        found = rest.get(f"/pools/{pool}/provisioning")
         failed, later = found["last_failure"], any(item["hindrance"] == "later" for item in found["standings"])
-        if later and failed and failed["message"]:
-            say(f"  node {failed['node_id']} could not be had: {failed['message']}")
+        told = later and failed and failed["message"]
+        return lacking(found) + ([f"node {failed['node_id']} could not be had: {failed['message']}"] if told else [])
+    return []
 
 
 def _empty(rest: Any, pool: str) -> str:
@@ -143,6 +147,14 @@ def waiting_for(rest: Any, experiment: int) -> str:
         return ""
     rows = [row for pool in pools for row in pool["rows"]]
     return next((_sentence(row) for row in rows if row["experiment_id"] == experiment and row["text"]), "")
+
+
+def waits(rest: Any, experiment: int) -> list[str]:
+    """Reason why the experiment's trials wait for slots, and the words about nodes that come, or do not come, for its pool."""
+    if not (reason := waiting_for(rest, experiment)):
+        return []
+    pool = rest.get(f"/experiments/{experiment}")["config"]["resources"]["pool"]
+    return [reason, *_of_nodes(rest, pool)]
 
 
 def _slots(row: dict[str, Any]) -> str:
