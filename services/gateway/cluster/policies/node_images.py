@@ -28,7 +28,7 @@ def check_node_image(nodes: Nodes, config: ExperimentConfig) -> None:
         given = ", ".join(f"environment.{field}" for field in fields)
         raise Refused(
             f"Nodes of pool {resources.pool} run in a trial's image as a whole, and {given} is for a container of its own: "
-            "leave it out, or choose a pool whose agents have Docker.",
+            "leave that out, or choose a pool whose agents have Docker.",
             "invalid",
         )
     told = "; ".join(f"nodes of pool {name} run in the images {shown(patterns)}" for name, patterns in allowed.items())

@@ -72,6 +72,9 @@ def worker_environment(host: WorkerHost, work: Work, temporary: Path) -> dict[st
     environment = common_environment(host, slots[:1] if is_gang(assignment) else slots)  # a rank has the threads of one slot
     chosen = assignment.config.environment.variables | dict(work.secrets)
     environment |= variables(temporary, chosen) | chosen
+    if (packages := host.base.get("TENUTO_PACKAGES")) and (path := chosen.get("PYTHONPATH")):
+        # In a foreign image our own package is found by this variable alone, as in a container.
+        environment["PYTHONPATH"] = f"{Path(packages).parent / 'own'}:{path}"
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = device_variables(slots)["CUDA_VISIBLE_DEVICES"]
     environment |= worker_variables(

@@ -153,7 +153,7 @@ class ProcessRuntime(RunDirectories):
 
     async def prepare(self, work: Work) -> None:
         """Makes the run's directories. The run's own is given away last: until then no other account can put anything into it."""
-        if why := _misplaced(work.assignment.config.environment, self.host.image):
+        if why := misplaced(work.assignment.config.environment, self.host.image):
             raise OSError(why)
         directory = self.host.files(work.allocation_id).directory
         remove_tree(directory)
@@ -266,7 +266,7 @@ class ProcessRuntime(RunDirectories):
             ) from error
 
 
-def _misplaced(environment: Environment, own: str) -> str:
+def misplaced(environment: Environment, own: str) -> str:
     """Reason why the agent, which runs in the image `own` if it is not empty, cannot run the trial; empty: it can. Such a trial
     was granted when the agent was another one."""
     if own and environment.image != own:
