@@ -28,13 +28,14 @@ from tenuto.schemas import subjects
 from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX, NodeTokenAnswer, NodeTokenQuestion
 from tenuto.schemas.text import visible
 from tenuto.services.launcher.adapters.provisioners import (
+    NO_IMAGES,
     Order,
     Provisioner,
     ProvisionerError,
     RealNode,
     StartsGroups,
+    StartsImages,
     Watched,
-    no_images,
 )
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode, StartFailure
 from tenuto.services.launcher.policies.provisioning.nodes import ProvidedPool, wanted_orders
@@ -235,8 +236,8 @@ class NodeKeeper:
         return [None] * len(orders)
 
     async def _order(self, node: Node) -> Order:
-        if node.own_image and (why := no_images(self._provisioning, self.provisioner)):
-            raise ProvisionerError(why, "refused")
+        if node.own_image and not isinstance(self.provisioner, StartsImages):
+            raise ProvisionerError(NO_IMAGES.format(self._provisioning.provisioner), "refused")
         seconds = token_seconds(self.provisioner, self._provisioning.join_seconds)
         environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, seconds)}
         return Order(node.node_id, node.node_type, environment, node.own_image)

@@ -24,6 +24,12 @@ secrets (None: no such directory), and returns its Provisioner."""
 Phase = Literal["pending", "running", "ended"]
 
 
+NO_IMAGES = (
+    "Nodes of provisioner {} cannot run in a trial's image as a whole: leave out node_images; where they have Docker, say"
+    " images: true."
+)
+
+
 class ProvisionerError(Exception):
     """The provider did not carry out a request. `str(error)` is one sentence for the user, without secrets.
 
@@ -176,7 +182,4 @@ def no_images(provisioning: Provisioning, provisioner: Provisioner) -> str:
     """Sentence if the pool's nodes are to run in images as a whole, and its provisioner starts none so; else empty."""
     if not provisioning.node_images or isinstance(provisioner, StartsImages):
         return ""
-    return (
-        f"Nodes of provisioner {provisioning.provisioner} cannot run in a trial's image as a whole: leave out node_images; where"
-        " they have Docker, say images: true."
-    )
+    return NO_IMAGES.format(provisioning.provisioner)
