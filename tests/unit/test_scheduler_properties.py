@@ -42,6 +42,7 @@ from tenuto.services.scheduler.state.usage import settle
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
+from tests.support.scheduler_promises import Promises
 
 AGENTS = ("a", "b", "c")
 POOLS = ("default", "other")
@@ -338,7 +339,11 @@ class AnyPolicy(AnyHistory):
         return set(with_turns(state, pool, known, now_us, lambda item: not quota_binds(state, known, item)).turns)
 
     def judge(self) -> list[str]:
-        return []
+        """Images alone: an agent may come again with other slots here, of which the other promises know nothing."""
+        promises = Promises(preemptions_max=1_000)
+        for event in self.driver.log:
+            promises.hear(event.data)
+        return [text for text in promises.wrong if " in image " in text]
 
 
 TestAnyPolicy = AnyPolicy.TestCase
