@@ -116,16 +116,25 @@ def _comes_by_itself(settings: dict[str, Any] | None, slots: int) -> bool:
     return slots <= most * int(settings["nodes_max"])
 
 
-def note_if_too_large(rest: Any, resources: Resources) -> None:
-    """Warns, right after a submission, if the experiment needs more slots than its pool has. This is no error: agents may be
-    added later. An unreachable scheduler is no error, either."""
+def note_if_too_large(rest: Any, resources: Resources, image: str | None = None) -> None:
+    """Warns, right after a submission, if the experiment needs more slots than its pool has, or an image that no nodes of it run.
+    This is no error: agents may be added later. An unreachable scheduler is no error, either."""
     try:
         pools = rest.get("/jobs", pool=resources.pool)["pools"]
     except ClientError:
         return
     offered = sum(pool["capacity"] for pool in pools)
     lacks = offered < resources.slots_min or not any(pool["agents"] for pool in pools)
-    if lacks and not resources.fallback_pools and _comes_by_itself(_provisioning(rest, resources.pool), resources.slots_min):
+    settings = _provisioning(rest, resources.pool) if lacks and not resources.fallback_pools else None
+    if _comes_by_itself(settings, resources.slots_min):
+        assert settings is not None
+        if image and not any(kind["images"] or kind.get("node_images") for kind in settings["node_types"]):
+            say(
+                f"Note: nodes of pool {resources.pool} run no images of trials, so the trials wait for agents with Docker; "
+                "`tenuto job ls` says what else can be done.",
+                file=sys.stderr,
+            )
+            return
         say(f"Nodes of pool {resources.pool} come when work waits: `tenuto node ls` shows them as they come.", file=sys.stderr)
         return
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
