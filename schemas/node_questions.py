@@ -33,10 +33,10 @@ class CheckFinding(Model):
     """Warning of a setting that is right for some clusters and wrong for others, as a sentence. Empty: none."""
 
 
-Hindrance = Literal["", "never", "limits", "workspace", "later"]
-"""never: no number of nodes within the limits serves it. limits: so many other nodes exist, or a gang before it waits for some to
-end. workspace: the same of nodes and gangs of its workspace. later: nodes of the types that serve it could not be had just now.
-Empty: nothing hinders it."""
+Hindrance = Literal["", "never", "image", "limits", "workspace", "later"]
+"""never: no number of nodes within the limits serves it. image: no type of nodes runs its image, or has what it asks of a
+container. limits: so many other nodes exist, or a gang before it waits for some to end. workspace: the same of nodes and gangs of
+its workspace. later: nodes of the types that serve it could not be had just now. Empty: nothing hinders it."""
 
 
 class DemandStanding(Model):

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.image_patterns import ImagePattern, fits_any
 from tenuto.schemas.names import NAME_PATTERN
 
 STATIC = "static"
@@ -15,6 +16,8 @@ STATIC = "static"
 NODE_TYPES_MAX = 20
 WORKSPACES_MAX = 500
 """Most workspaces with a limit of their own in one pool: the settings are one event."""
+NODE_IMAGES_MAX = 100
+"""Most patterns of images of one type of nodes, as many as a workspace may have."""
 NODES_MAX = 1_000
 """Most nodes of one pool."""
 SETTINGS_MAX = 50
@@ -38,10 +41,26 @@ class NodeType(Model):
     """Labels of its agents, each `key=value`."""
     images: bool = False
     """True: its agents run trials that name an image."""
+    node_images: Annotated[tuple[ImagePattern, ...], Field(max_length=NODE_IMAGES_MAX, exclude_if=lambda value: not value)] = ()
+    """Images in which such a node may run as a whole, agent and trials, for a trial that names one; `*` stands for any text.
+    Empty: none, so all its nodes run in the environment that the settings give."""
     cost_per_hour: float = Field(default=0.0, ge=0, le=1e6, allow_inf_nan=False)
     """Price of one node for an hour, in the currency of the limits. 0: nothing."""
     settings: Settings = {}
     """Settings of nodes of this type, which override the provisioner's."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.images and self.node_images:
+            raise ValueError(
+                f"type of nodes {self.name} has both images and node_images: its nodes run trials either in containers of their"
+                " own or in one image as a whole; make two types of it"
+            )
+        return self
+
+    def runs_in(self, image: str) -> bool:
+        """True if such a node may run in the image as a whole."""
+        return bool(image) and fits_any(self.node_images, image)
 
 
 class Provisioning(Model):
@@ -72,6 +91,11 @@ class Provisioning(Model):
     @property
     def starts_nodes(self) -> bool:
         return self.provisioner != STATIC
+
+    @property
+    def node_images(self) -> tuple[str, ...]:
+        """Images in which any of its nodes may run as a whole."""
+        return tuple(dict.fromkeys(pattern for node_type in self.node_types for pattern in node_type.node_images))
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -117,6 +117,17 @@ class Environment(Model):
         """All secrets that an agent needs to start a trial."""
         return frozenset([*self.secrets.values(), *filter(None, [self.registry_auth])])
 
+    @property
+    def container_fields(self) -> tuple[str, ...]:
+        """Fields that only a container of the trial's own can fulfil: a node that runs in the image as a whole cannot."""
+        given = {"mounts": self.mounts, "pull": self.pull != "missing", "registry_auth": self.registry_auth}
+        return tuple(name for name, value in {**given, "read_only": self.read_only}.items() if value)
+
+    @property
+    def node_image(self) -> str:
+        """Image of a node that can run the trials as a whole; empty: they need containers of their own, or no image."""
+        return self.image or "" if not self.container_fields else ""
+
     @model_validator(mode="before")
     @classmethod
     def _secrets_among_variables(cls, value: Any) -> Any:
@@ -147,9 +158,8 @@ class Environment(Model):
 
     @model_validator(mode="after")
     def _once(self) -> Environment:
-        for_images = {"mounts": self.mounts, "pull": self.pull != "missing", "registry_auth": self.registry_auth}
-        name = next((name for name, given in {**for_images, "read_only": self.read_only}.items() if given), "")
-        if self.image is None and name:
+        if self.image is None and self.container_fields:
+            name = self.container_fields[0]
             raise ValueError(f"{name} is for a container; name its image, too, or leave {name} out")
         targets = [mount.path for mount in self.mounts]
         if len(set(targets)) < len(targets):

@@ -11,6 +11,7 @@ from tenuto.schemas.config.experiment import PROJECT_PATTERN
 from tenuto.schemas.config.resources import WALL_HOURS_MAX
 from tenuto.schemas.events.registry import event
 from tenuto.schemas.events.request import USER_NAME_PATTERN, ClusterRequest, RequestEvent
+from tenuto.schemas.image_patterns import ImagePattern
 from tenuto.schemas.names import NAME_PATTERN
 
 HolderKind = Literal["user", "group", "service"]
@@ -76,7 +77,6 @@ DESCRIPTION_CHARACTERS_MAX = 1_000
 PRIORITY_MIN, PRIORITY_MAX = 1, 99
 Description = Annotated[str, Field(max_length=DESCRIPTION_CHARACTERS_MAX)]
 IMAGES_MAX = 100
-ImagePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/@*\[\]-]{1,512}$")]
 
 
 def _is_none(value: object) -> bool:

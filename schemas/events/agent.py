@@ -19,6 +19,8 @@ AUXILIARY_TRIALS_MAX = 100
 own interpreter."""
 
 
+IMAGE_CHARACTERS_MAX = 512
+"""Most characters of an image's name, as in a configuration."""
 UNLIMITED_CHARACTERS_MAX = 1_000
 """A sentence for each of two limits, with paths of cgroups."""
 NOTICE_CHARACTERS_MAX = 200
@@ -62,6 +64,8 @@ class Offer(Model):
     """Most trials without slots that the agent runs at once."""
     runtimes: tuple[str, ...] = Field(default=("process",), exclude_if=lambda value: value == ("process",))
     """Names of the runtimes by which the agent can run workers, such as process, and IMAGES if one of them runs images."""
+    image: str = Field(default="", max_length=IMAGE_CHARACTERS_MAX, exclude_if=lambda value: not value)
+    """Image in which the agent runs with all its trials, because these name it: others do not run there. Empty: none."""
     unlimited: str = Field(default="", max_length=UNLIMITED_CHARACTERS_MAX, exclude_if=lambda value: not value)
     """Reason why runs on the agent lack some limits that its operator set; empty: they have them, or none are set."""
     leaving: Leaving = Field(default="", exclude_if=lambda value: not value)

@@ -39,7 +39,8 @@ class NodeRequested(NodeEvent):
     workspace: str = Field(default="", exclude_if=lambda value: not value)
     """Workspace of the gang that it is for, if the pool limits costs by workspace; else empty, and for nodes that are kept."""
     image: str = Field(default="", exclude_if=lambda value: not value)
-    """Container image of the gang that it is for, which it pulls while it joins. Empty: none."""
+    """Container image of the gang that it is for, which it pulls while it joins, or in which it runs as a whole if its type may
+    (`node_images`). Empty: none."""
     reason: Reason
 
 

@@ -92,6 +92,8 @@ class CapacityDemand(Model):
     image: str = Field(default="", exclude_if=lambda value: not value)
     """Container image that a node may pull ahead for them. Empty: none, also where it takes a user's credentials, or has to be
     there."""
+    node_image: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: they run as well on a node that runs in `image` as a whole. Told of pools that may have such nodes."""
     workspace: str = "default"
     """Workspace of the first such gang's experiment."""
     experiment_id: int

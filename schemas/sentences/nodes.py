@@ -128,6 +128,24 @@ class JoinOverdue(Numbers):
         )
 
 
+@rule(NodeFailed.TYPE, "image_missing")
+@dataclass(frozen=True, kw_only=True)
+class NodeImageMissing(Numbers):
+    """The image that its trial names, in which it was to run as a whole, cannot be pulled."""
+
+    image: str
+    failures: int
+    """Failures of nodes of this type in this image in a row, this one included."""
+    retry_seconds: float
+
+    def sentence(self, about: Data) -> str:
+        row = f" ({self.failures} times in a row)" if self.failures > 1 else ""
+        return (
+            f"The image {self.image}, which the trial names, cannot be pulled where the node is{row}; it is tried again in"
+            f" {duration(self.retry_seconds)}."
+        )
+
+
 @rule(NodeFailed.TYPE, "lost")
 @dataclass(frozen=True, kw_only=True)
 class NodeLost(Numbers):

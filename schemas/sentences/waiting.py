@@ -43,7 +43,7 @@ class GangWaits(Waiting):
         if labels := [label for label in self.labels if label != IMAGES_LABEL]:
             text += f" labelled {', '.join(labels)}"
         if IMAGES_LABEL in self.labels:
-            text += " where images run (TENUTO_DOCKER_URL)"
+            text += " where images run (TENUTO_DOCKER_URL, or node_images of the pool)"
         return f"{text} outside {', '.join(self.exclude)}" if self.exclude else text
 
     @property

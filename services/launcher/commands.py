@@ -64,6 +64,8 @@ class SeenNode:
     detail: str = ""
     outdated: bool = False
     """True if it was started with another installation than nodes are started with now."""
+    image_missing: bool = False
+    """True if it does not get on because its image cannot be pulled."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from tenuto.services.launcher.state import State
 
 class LauncherCore(FoldedCore[State]):
     name = "launcher"
-    rule_version = 4
-    """4: a node is requested with the image of the gang that it is for."""
+    rule_version = 5
+    """5: a node may run in the image of the gang that it is for; 4: a node is requested with that image."""
     folds = FOLDS
     codec = Codec(State, state.derive)
 

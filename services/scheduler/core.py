@@ -16,8 +16,9 @@ from tenuto.services.scheduler.state.rebuild import CODEC
 
 class SchedulerCore(FoldedCore[State]):
     name = "scheduler"
-    rule_version = 8
-    """8: what a pool lacks is told by image, too, so that new nodes pull it while they join."""
+    rule_version = 9
+    """9: agents that run in an image as a whole run the trials that name it, and no others; 8: what a pool lacks is told by
+    image."""
     folds = FOLDS
     codec = CODEC
 

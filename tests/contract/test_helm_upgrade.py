@@ -125,6 +125,13 @@ REFUSED: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"nats": {"persistence": {"storageClass": "fast"}}}, "nats.persistence cannot be changed while the StatefulSet"),
     ({"persistence": {"accessMode": "ReadWriteOnce"}}, "the claim tenuto-state has ReadWriteMany of the default class"),
     ({"persistence": {"storageClass": "fast"}}, "persistence.storageClass cannot be changed"),
+    (
+        {"persistence": {"size": "49Gi"}},
+        "persistence.size cannot be made smaller: the claim tenuto-state has 50Gi, and this is 49Gi",
+    ),
+    ({"persistence": {"size": "51199Mi"}}, "Say 50Gi or more, or copy its files to a claim of yours"),
+    ({"persistence": {"size": "53G"}}, "persistence.size cannot be made smaller"),
+    ({"nats": {"persistence": {"size": "10G"}}}, "nats.persistence cannot be changed while the StatefulSet tenuto-nats exists"),
 )
 
 
@@ -137,6 +144,12 @@ async def test_what_kubernetes_would_refuse_halfway_is_refused_before_anything_i
         assert place.changes() == []
     del place.api.objects["statefulsets", NAMESPACE, "tenuto-nats"]  # as the sentence says
     assert ("ADDED", "statefulsets", "tenuto-nats") in await place.done("upgrade", RELEASE, "--no-hooks", values=REFUSED[0][0])
+
+
+@pytest.mark.parametrize("size", ["50Gi", "51200Mi", "54G", "1.5Ti"])
+async def test_the_same_size_or_a_larger_one_is_taken_in_any_unit(place: Place, size: str) -> None:
+    await place.done("install", RELEASE, "--no-hooks", values={})
+    await place.done("upgrade", RELEASE, "--no-hooks", values={"persistence": {"size": size}})
 
 
 async def test_what_may_be_changed_is_not_refused(place: Place) -> None:

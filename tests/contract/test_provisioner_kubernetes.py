@@ -209,6 +209,7 @@ async def test_reasons_in_the_words_of_kubernetes(bench: Bench) -> None:
     bench.api.schedule(name)
     bench.api.waits(name, "ErrImagePull", "not found")
     assert await said() == ("running", "ErrImagePull: not found"), "it holds a machine, so the time to join runs"
+    assert (await provisioner.nodes())[0].image_missing
     bench.api.run(name)
     bench.api.evict(name)
     assert await said() == ("ended", "Evicted: The node was low on resource: memory.")

@@ -8,7 +8,7 @@ version decided. tests/unit/test_golden_histories.py says which version has no h
 searches   every kind of search, small, with refused hyperparameters, errors, metrics that are no numbers, and changes
 sharing    two users on two agents: gangs, priorities, quotas, all policies, an elastic trial, slots out of service, pauses
 failures   kill -9 of everything while searches and gangs train
-nodes      gangs with and without images wait for a pool whose nodes never come
+nodes      gangs with and without images wait for nodes that never come: with containers, or in the image as a whole
 """
 
 from __future__ import annotations
@@ -175,11 +175,19 @@ def nodes(scene: Scene) -> None:
         scene.submit(searcher=several, environment=environment, resources={"pool": "far", "slots_per_trial": slots})
         for environment, slots in zip(environments, (2, 4, 2, 1, 2), strict=True)
     ]
+    settings = ("--set", "image=example.com/tenuto:1", "--set", "kubeconfig=none")
+    allowed = ("--node-image", "example.com/*", "--node-image", "torch:2")
+    scene.do("pool", "create", "pods", "--provisioner", "kubernetes", *settings, *allowed, "--slots", 2, "--max", 8)
+    waiting += [
+        scene.submit(searcher=several, environment=environment, resources={"pool": "pods", "slots_per_trial": 1})
+        for environment in ({"image": "example.com/one:1"}, {}, {"image": "torch:2"})
+    ]
     scene.happens("TrialRequested", waiting[-1], 3)
     for experiment in waiting:
         scene.do("exp", "cancel", experiment)
     scene.wait(*waiting)
     scene.do("pool", "change", "far", "--provisioner", "static")
+    scene.do("pool", "change", "pods", "--provisioner", "static")
 
 
 def neutral(event: Event) -> Event:

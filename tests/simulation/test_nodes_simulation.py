@@ -4,12 +4,17 @@ and a launcher that is killed. A failing seed repeats the run."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tenuto.cli.sim_nodes import NodeSimulation, static, unserved
 from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.config.environment import Environment
+from tenuto.schemas.events import EventData
 from tenuto.schemas.events.node import NodeEnded, NodeRequested
+from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.simulation.fleet import LEASE_US, Fleet
 from tenuto.services.launcher.simulation.provider import Faults, SimulatedMachine
@@ -138,3 +143,54 @@ def test_who_knows_the_future_keeps_a_node_only_where_a_boot_would_cost_more() -
     # Two nodes; the second is used again after 3, the first after 20; a boot costs 5.
     changes = [(10, 2), (20, -1), (23, 1), (30, -2), (50, 1), (60, -1)]
     assert least_paid_us(changes, 5) == (20 + 10 + 7) + 10 + (5 + 5 + 3 + 5)
+
+
+IMAGES = ("example.org/one:1", "example.org/two:1", None)
+
+
+def in_images(script: SimulationScript) -> SimulationScript:
+    """The same load, each experiment in one of two images or in none."""
+    facts: list[tuple[int, EventData]] = []
+    for time_us, data in script.facts:
+        if isinstance(data, ExperimentSubmitted):
+            image = IMAGES[data.experiment_id % len(IMAGES)]
+            config = data.config.model_copy(update={"environment": Environment(image=image)})
+            facts.append((time_us, data.model_copy(update={"config": config})))
+        else:
+            facts.append((time_us, data))
+    return replace(script, facts=facts)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_gang_trains_on_nodes_of_its_own_image_whatever_fails(seed: int) -> None:
+    types = [{"slots": 4, "cost_per_hour": 1.0, "node_images": ["example.org/*"]}]
+    script = in_images(load(24, seed))
+    wanted = {
+        data.experiment_id: data.config.environment.image or ""
+        for _, data in script.facts
+        if isinstance(data, ExperimentSubmitted)
+    }
+    granted: list[AllocationGranted] = []
+
+    def observe(data: EventData) -> None:
+        if isinstance(data, AllocationGranted):
+            granted.append(data)
+
+    run = NodeSimulation(
+        script, "priority", Costs(), settings(node_types=types), boot_us=BOOT_US, poll_us=POLL_US, seed=seed, faults=FAULTS,
+        latency_us=LATENCY_US, observer=observe, keep_log=True,
+    )  # fmt: skip
+    assert run.fleet is not None
+    killed(run, run.fleet, seed)
+    run.cluster.run()
+    assert run.cluster.outcome.unfinished == 0, "a gang was starved"
+    assert run.fleet.log is not None
+    nodes = {event.data.node_id: event.data.image for event in run.fleet.log if isinstance(event.data, NodeRequested)}
+    placed = [(wanted[data.experiment_id], {nodes[part.agent_id] for part in data.slots}) for data in granted]
+    assert {image for image, _ in placed} == set(wanted.values()) == {image or "" for image in IMAGES}
+    assert [(image, found) for image, found in placed if found != {image}] == []
+    run.cluster.run_on(run.now_us + 2 * 3600 * SECOND)
+    assert run.provider.live(run.now_us) == []
+    assert run.fleet.pool is not None
+    assert not run.fleet.pool.nodes
+    assert not run.fleet.pool.demands

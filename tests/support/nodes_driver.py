@@ -106,12 +106,13 @@ class NodesDriver:
 
     def look(
         self, running: Iterable[int] = (), *, pending: Iterable[int] = (), ended: Iterable[int] = (),
-        failures: Sequence[tuple[int, str]] = (), generation: int | None = None,
+        failures: Sequence[tuple[int, str]] = (), generation: int | None = None, no_image: Iterable[int] = (),
     ) -> list[EventData]:  # fmt: skip
         """The provider has these nodes, by number."""
         name = self.pool_name
         seen = [SeenNode(f"{name}-{n}", f"i-{n}", "running") for n in running]
         seen += [SeenNode(f"{name}-{n}", f"i-{n}", "pending") for n in pending]
+        seen += [SeenNode(f"{name}-{n}", f"i-{n}", "running", "ErrImagePull", image_missing=True) for n in no_image]
         seen += [SeenNode(f"{name}-{n}", f"i-{n}", "ended", "out of memory") for n in ended]
         failed = tuple(StartFailure(f"{name}-{n}", kind, "no") for n, kind in failures)  # type: ignore[arg-type]
         return self.command(LookAtNodes, name, generation or self.pool.generation, tuple(seen), failed)

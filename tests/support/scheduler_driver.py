@@ -166,6 +166,7 @@ def joined(
     auxiliary_max: int = 100,
     runtimes: Sequence[str] = ("process",),
     leaving: str = "",
+    image: str = "",
 ) -> EventData:
     ids = range(slots) if isinstance(slots, int) else slots
     return AgentJoined.model_validate(
@@ -179,6 +180,7 @@ def joined(
             "version": "1",
             "runtimes": tuple(runtimes),
             "leaving": leaving,
+            "image": image,
         }
     )
 

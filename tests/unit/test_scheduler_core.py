@@ -45,7 +45,7 @@ def driver() -> Driver:
 
 def test_the_core_is_a_core() -> None:
     core: Core[State] = SchedulerCore()
-    assert (core.name, core.rule_version) == ("scheduler", 8)
+    assert (core.name, core.rule_version) == ("scheduler", 9)
     assert not SchedulerCore.consumes & SchedulerCore.emits
 
 

@@ -17,7 +17,7 @@ from tests.support.scheduler_driver import requested, submitted
 from tests.support.scheduler_histories import End, Facts, Step, Wait, history, play
 from tests.support.scheduler_promises import Promises
 
-RULE_VERSION = 8
+RULE_VERSION = 9
 SEEDS = range(1, 11)
 DIGESTS = {
     "priority": "6f03457fffeb97bdcd071fc41cb1684ce31b80e3d4407977d22b426d538494e5",

@@ -42,9 +42,11 @@ from tenuto.services.scheduler.state.usage import settle
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
+from tests.support.scheduler_promises import Promises
 
 AGENTS = ("a", "b", "c")
 POOLS = ("default", "other")
+IMAGES = ["example.org/one:1", "example.org/two:1"]
 PRIORITIES = (10, 42, 42, 60)
 GIVES_WAY_MAX = 3
 """Allocations tried after every step: each costs two divisions of its pool."""
@@ -205,6 +207,7 @@ class AnyPolicy(AnyHistory):
         fallback=st.booleans(),
         weight=st.sampled_from([1.0, 3.0]),
         more=st.sampled_from([0, 0, 1, 5]),
+        image=st.sampled_from([None, None, *IMAGES]),
     )
     def submit_with(self, size: int, user: str, expected: float | None, fallback: bool, more: int, **resources: Any) -> None:
         if len(self.experiments) < 9:
@@ -213,6 +216,15 @@ class AnyPolicy(AnyHistory):
             if more and size:
                 resources["slots_per_trial"] = {"min": size, "max": size + more, "keep_seconds": 1e-5 * more}
             self.driver.feed(submitted(self.experiments[-1], slots=size, user=user, expected=expected, **resources))
+
+    @rule(
+        agent=st.sampled_from(AGENTS), slots=st.integers(1, 4), pool=st.sampled_from(POOLS), image=st.sampled_from(["", *IMAGES]),
+        docker=st.booleans(),
+    )  # fmt: skip
+    def join_in_image(self, agent: str, slots: int, pool: str, image: str, docker: bool) -> None:
+        if agent not in self.driver.state.agents:  # one that comes again is in its image as before, or has another name
+            runtimes = ("process", "docker") if docker and not image else ("process",)
+            self.driver.feed(joined(agent, slots, pool=pool, image=image, runtimes=runtimes))
 
     @precondition(lambda self: self.experiments)
     @rule(data=st.data(), place=st.floats(0, 9), pool=st.sampled_from(POOLS), what=st.sampled_from(["move", "pool", "weight"]))
@@ -327,7 +339,11 @@ class AnyPolicy(AnyHistory):
         return set(with_turns(state, pool, known, now_us, lambda item: not quota_binds(state, known, item)).turns)
 
     def judge(self) -> list[str]:
-        return []
+        """Images alone: an agent may come again with other slots here, of which the other promises know nothing."""
+        promises = Promises(preemptions_max=1_000)
+        for event in self.driver.log:
+            promises.hear(event.data)
+        return [text for text in promises.wrong if " in image " in text]
 
 
 TestAnyPolicy = AnyPolicy.TestCase

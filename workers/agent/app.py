@@ -30,7 +30,7 @@ from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.agent_limits import WORD_CHARACTERS_MAX
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
-from tenuto.schemas.events.agent import IMAGES, Leaving, Slot
+from tenuto.schemas.events.agent import IMAGE_CHARACTERS_MAX, IMAGES, Leaving, Slot
 from tenuto.schemas.text import visible
 from tenuto.workers.agent.archives import Archives, SentArchives, SharedArchives
 from tenuto.workers.agent.change_signal import obey_cancellation
@@ -309,6 +309,7 @@ class AgentApp:
             labels=self._labels,
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             runtimes=tuple(sorted({*self.runtime.names, *([IMAGES] if self.runtime.runs_images else [])})),
+            image=self._settings.agent_image[:IMAGE_CHARACTERS_MAX],
             unlimited=self.runtime.unlimited,
             allocations=self.manager.allocations,
             leaving=self.departure.leaving,

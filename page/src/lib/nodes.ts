@@ -85,6 +85,7 @@ export interface Lack {
 
 const HINDRANCES: Record<string, string> = {
   never: 'no number of nodes within the limits could hold it',
+  image: 'none of its types of nodes runs that image as the experiment asks',
   limits: "the pool's limits leave no room for more nodes now",
   later: 'such nodes could not be had a moment ago',
 }

@@ -10,6 +10,7 @@ from immutables import Map
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.record import Parent
+from tenuto.services.gateway.cluster.state import ClusterState
 from tenuto.services.gateway.experiments.policies.rules_state import Acting
 from tenuto.services.gateway.notices.state import NoticesState
 from tenuto.services.gateway.templates.state import TemplatesState
@@ -87,7 +88,7 @@ class Unmanaged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExperimentsState(NoticesState, TemplatesState):
+class ExperimentsState(NoticesState, TemplatesState, ClusterState):
     """State of experiments in the gateway: those that the search has not ended, with the last requests about them."""
 
     live: Map[int, Live] = field(default_factory=Map)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.image_patterns import fits_any, shown
 from tenuto.schemas.sentences.amounts import stored
 from tenuto.services.gateway.rights.access import DEFAULT, PROJECTS_MAX, WORKSPACES_MAX, Principal, Project, workspace_of
 from tenuto.services.gateway.rights.permissions import CREATES_EXPERIMENT, PermissionRule, refusal
@@ -76,12 +77,11 @@ def check_image(state: PeopleState, workspace: str, image: str | None) -> None:
     """Checks that the workspace allows the image. An experiment without one runs in the environment of the agents, which is their
     operator's. Raises Refused."""
     allowed = workspace_of(state.access, workspace).images
-    if not allowed or image is None or any(fits(pattern, image) for pattern in allowed):
+    if not allowed or image is None or fits_any(allowed, image):
         return
-    shown = ", ".join(allowed[:IMAGES_SHOWN]) + (", ..." if len(allowed) > IMAGES_SHOWN else "")
     raise Refused(
-        f"Workspace {workspace} allows the images {shown}, and environment.image is {image}; name one of these, or ask an "
-        "admin of the workspace for another.",
+        f"Workspace {workspace} allows the images {shown(allowed)}, and environment.image is {image}; name one of these, or ask "
+        "an admin of the workspace for another.",
         "forbidden",
     )
 
@@ -143,27 +143,6 @@ def check_workspace(state: PeopleState, command: WorkspaceCommand, rule: Permiss
         raise no_workspace(command.workspace)
     if why := refusal(state.access, state.subject(command.user), rule, workspace=command.workspace):
         raise Refused(why, "forbidden")
-
-
-IMAGES_SHOWN = 5
-
-
-def fits(pattern: str, image: str) -> bool:
-    """True if the pattern, in which `*` stands for any text, matches the whole name. Takes time in proportion to their lengths,
-    however many stars there are."""
-    first, *parts = pattern.split("*")
-    if not parts:
-        return image == pattern
-    last = parts.pop()
-    if not (image.startswith(first) and image.endswith(last) and len(first) + len(last) <= len(image)):
-        return False
-    at, end = len(first), len(image) - len(last)
-    for part in parts:
-        found = image.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
 
 
 def check_room(state: PeopleState) -> None:

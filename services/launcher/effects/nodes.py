@@ -27,7 +27,16 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.node_tokens import NODE_TOKEN_SECONDS_MAX, NodeTokenAnswer, NodeTokenQuestion
 from tenuto.schemas.text import visible
-from tenuto.services.launcher.adapters.provisioners import Order, Provisioner, ProvisionerError, RealNode, StartsGroups, Watched
+from tenuto.services.launcher.adapters.provisioners import (
+    NO_IMAGES,
+    Order,
+    Provisioner,
+    ProvisionerError,
+    RealNode,
+    StartsGroups,
+    StartsImages,
+    Watched,
+)
 from tenuto.services.launcher.commands import LookAtNodes, SeenNode, StartFailure
 from tenuto.services.launcher.policies.provisioning.nodes import ProvidedPool, wanted_orders
 from tenuto.services.launcher.state import State
@@ -227,9 +236,11 @@ class NodeKeeper:
         return [None] * len(orders)
 
     async def _order(self, node: Node) -> Order:
+        if node.own_image and not isinstance(self.provisioner, StartsImages):
+            raise ProvisionerError(NO_IMAGES.format(self._provisioning.provisioner), "refused")
         seconds = token_seconds(self.provisioner, self._provisioning.join_seconds)
         environment = environment_of(node) | {"TENUTO_JOIN_TOKEN": await self._token(node, seconds)}
-        return Order(node.node_id, node.node_type, environment)
+        return Order(node.node_id, node.node_type, environment, node.own_image)
 
     async def _token(self, node: Node, seconds: float) -> str:
         question = NodeTokenQuestion(node_id=node.node_id, pool=node.pool, seconds=seconds)
@@ -260,14 +271,16 @@ def environment_of(node: Node) -> dict[str, str]:
     environment = {"TENUTO_AGENT_ID": node.node_id, "TENUTO_CPU_SLOTS": str(node.node_type.slots)}
     if node.node_type.labels:
         environment["TENUTO_AGENT_LABELS"] = ",".join(node.node_type.labels)
-    if node.image:
+    if node.own_image:
+        environment["TENUTO_AGENT_IMAGE"] = node.own_image
+    elif node.image:
         environment["TENUTO_DOCKER_PULL_IMAGE"] = node.image
     return environment
 
 
 def _seen(node: RealNode) -> SeenNode:
     """Node as it can be recorded, whatever characters a provider puts into its answer."""
-    return SeenNode(node.node_id, _shown(node.provider_id), node.phase, _shown(node.detail), node.outdated)
+    return SeenNode(node.node_id, _shown(node.provider_id), node.phase, _shown(node.detail), node.outdated, node.image_missing)
 
 
 def _shown(text: str) -> str:

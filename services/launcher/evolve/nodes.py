@@ -25,6 +25,7 @@ from tenuto.services.launcher.state.nodes import (
     Offered,
     ProvisionedPool,
     ProvisioningGeneration,
+    image_of_key,
     pool_and_number,
 )
 
@@ -81,7 +82,12 @@ def wanted(state: State, data: CapacityWanted, envelope: Envelope) -> State:
     for demand in pool.demands:
         since.setdefault(_kind(demand.wanted), demand.since_us)
     demands = tuple(Demand(item, since.get(_kind(item), envelope.time_us)) for item in data.demands)
-    return put_pool(state, replace(pool, demands=demands, demands_at_us=envelope.time_us))
+    images = {item.image for item in data.demands}
+    backoffs = pool.backoffs
+    for key in sorted(backoffs):
+        if image_of_key(key) and image_of_key(key) not in images:
+            backoffs = backoffs.delete(key)
+    return put_pool(state, replace(pool, demands=demands, demands_at_us=envelope.time_us, backoffs=backoffs))
 
 
 def _kind(wanted: CapacityDemand) -> tuple[object, ...]:
@@ -127,7 +133,7 @@ def failed(state: State, data: NodeFailed, envelope: Envelope) -> State:
     if node is None:
         return state
     state = put_node(state, replace(node, ending="failed", ending_at_us=envelope.time_us))
-    state = _backed_off(state, node, data.retry_at_us)
+    state = _backed_off(state, node, node.backoff_key(data.failure), data.retry_at_us)
     return state if node.joined_at_us is not None else _broken(state, node)
 
 
@@ -146,18 +152,18 @@ def released(state: State, data: NodeReleased, envelope: Envelope) -> State:
     if node is None:
         return state
     state = put_node(state, replace(node, ending="released", ending_at_us=envelope.time_us, drain=data.drain))
-    return _backed_off(state, node, data.retry_at_us)
+    return _backed_off(state, node, node.backoff_key(), data.retry_at_us)
 
 
-def _backed_off(state: State, node: Node, until_us: int | None) -> State:
-    """State with the type backed off until `until_us`. Unchanged if it is None or the type is backed off as long already: nodes
-    that fail together were one attempt, and the first one counts."""
+def _backed_off(state: State, node: Node, key: str, until_us: int | None) -> State:
+    """State with nodes of that key backed off until `until_us`. Unchanged if it is None or they are backed off as long already:
+    nodes that fail together were one attempt, and the first one counts."""
     pool = state.pools[node.pool]
-    before = pool.backoffs.get(node.node_type.name)
+    before = pool.backoffs.get(key)
     if until_us is None or (before is not None and before.until_us >= until_us):
         return state
     backoff = NodeTypeBackoff((before.failures if before else 0) + 1, until_us)
-    return put_pool(state, replace(pool, backoffs=pool.backoffs.set(node.node_type.name, backoff)))
+    return put_pool(state, replace(pool, backoffs=pool.backoffs.set(key, backoff)))
 
 
 def ended(state: State, data: NodeEnded) -> State:
@@ -197,8 +203,10 @@ def granted(state: State, data: AllocationGranted, envelope: Envelope) -> State:
         if node is not None and (not node.used or node.idle_since_us is not None):
             state = put_node(state, replace(node, used=True, idle_since_us=None))
             pool = state.pools[node.pool]
-            if node.node_type.name in pool.backoffs:  # Nodes of this type can be had, and are of use.
-                state = put_pool(state, replace(pool, backoffs=pool.backoffs.delete(node.node_type.name)))
+            for key in sorted({node.node_type.name, node.backoff_key()}):
+                if key in pool.backoffs:  # Nodes of this kind can be had, and are of use.
+                    pool = replace(pool, backoffs=pool.backoffs.delete(key))
+                    state = put_pool(state, pool)
     return state
 
 

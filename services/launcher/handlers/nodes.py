@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tenuto.schemas import subjects
 from tenuto.schemas.node_questions import CheckFinding, DemandStanding, NodesAnswer, NodesQuestion, NodeWords
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.services.launcher.adapters.provisioners import ProvisionerError, check_known
+from tenuto.services.launcher.adapters.provisioners import Finding, ProvisionerError, check_known, no_images
 from tenuto.services.launcher.effects.keepers import Keepers
 from tenuto.services.launcher.effects.nodes import bounded
 
@@ -110,6 +110,8 @@ class NodeQuestions:
             findings = await bounded(provisioner.check(), ANSWER_SECONDS_MAX)
         finally:
             await provisioner.close()
+        unfit = no_images(provisioning, provisioner)
+        findings = [*findings, Finding("images of trials", unfit)] if unfit else findings
         return NodesAnswer(findings=tuple(CheckFinding(what=item.what, problem=item.problem) for item in findings))
 
 

@@ -22,6 +22,7 @@ from tenuto.services.launcher.evolve import FOLDS
 from tenuto.services.launcher.policies.provisioning.nodes import wanted_orders
 from tenuto.services.launcher.simulation.provider import SimulatedMachine, SimulatedProvider
 from tenuto.services.launcher.state import State
+from tenuto.services.launcher.state.indexes import node_of
 from tenuto.services.launcher.state.nodes import ProvisionedPool
 
 LEASE_US = 30_000_000
@@ -209,9 +210,11 @@ class Fleet:
     def _beat(self, machine: SimulatedMachine, *, gone: bool = False) -> Heartbeat:
         node_type = machine.node_type
         device = node_type.device or "cpu"
+        node = node_of(self.state, machine.node_id)
         slots = tuple(Slot(slot_id=at, kind="cpu" if device == "cpu" else "cuda", device=device) for at in range(node_type.slots))
         return Heartbeat(
             agent_id=machine.node_id, spool_id=machine.provider_id, pool=self.pool_name, host=machine.provider_id, version="1",
             slots=slots, labels=node_type.labels, allocations=(), gone=gone,
             runtimes=("process", IMAGES) if node_type.images else ("process",),
+            image=node.own_image if node is not None else "",
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.schemas.events.node import NodeFailure
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType, Provisioning
 
@@ -42,7 +43,7 @@ class Node:
     workspace: str = ""
     """Workspace of the gang that it was requested for, if the pool limits costs by workspace."""
     image: str = ""
-    """Image that its agent pulls while it joins; empty: none."""
+    """Image that its agent pulls while it joins, or in which it runs as a whole (`own_image`); empty: none."""
     provider_id: str = ""
     """Id of the node at its provider. Empty: it has not been seen running yet."""
     started_at_us: int | None = None
@@ -62,12 +63,32 @@ class Node:
     """True if work on a released node ends before the node does."""
 
     @property
+    def own_image(self) -> str:
+        """Image in which it runs as a whole, for trials that name it and no others; empty: none."""
+        return self.image if self.node_type.runs_in(self.image) else ""
+
+    def backoff_key(self, failure: NodeFailure = "lost") -> str:
+        """Key of the nodes that are not asked for after its failure: all of its type where that could not be had, else those in
+        its image, as an image that is broken must not stand in the way of others."""
+        return backoff_key(self.node_type, "" if failure in ("capacity", "quota") else self.image)
+
+    @property
     def phase(self) -> Phase:
         if self.ending:
             return self.ending
         if self.joined_at_us is not None:
             return "joined"
         return "requested" if self.started_at_us is None else "started"
+
+
+def backoff_key(node_type: NodeType, image: str) -> str:
+    """Key of a backoff: the type's name, which has no space, and the image in which such nodes would run as a whole."""
+    return f"{node_type.name} {image}" if node_type.runs_in(image) else node_type.name
+
+
+def image_of_key(key: str) -> str:
+    """Image in a key of a backoff; empty: it has none."""
+    return key.partition(" ")[2]
 
 
 @dataclass(frozen=True)
@@ -125,7 +146,7 @@ class ProvisionedPool:
     """Demands as the scheduler last reported them, in the queue's order."""
     demands_at_us: int = 0
     backoffs: Map[str, NodeTypeBackoff] = field(default_factory=Map)
-    """Backoffs by node type."""
+    """Backoffs by `backoff_key`. Those of an image are kept while gangs wait for it."""
     offered: Map[str, Offered] = field(default_factory=Map)
     """Offers by node type, of types of which a node ever joined under these settings."""
 

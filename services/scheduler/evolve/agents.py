@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.events import agent as agents
-from tenuto.services.scheduler.state import Agent, State, allocations, indexes
+from tenuto.services.scheduler.state import Agent, Constraints, State, allocations, indexes
 from tenuto.services.scheduler.state.usable import closed_slots
 
 
@@ -25,8 +25,20 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         used=old.used if old else (),
         auxiliary_max=data.auxiliary_trials_max,
         auxiliary=old.auxiliary if old else (),
+        image=data.image,
     )
-    return indexes.put_agent(state, joined)
+    return indexes.put_agent(_told_apart(state, data.pool) if data.image else state, joined)
+
+
+def _told_apart(state: State, pool: str) -> State:
+    """State in which no experiment takes the pool's agents for alike: without constraints it would run in another's image."""
+    if pool in state.image_pools:
+        return state
+    for number in sorted(state.experiments):
+        experiment = state.experiments[number]
+        if experiment.constraints is None and pool in (experiment.pool, *experiment.fallback_pools):
+            state = indexes.change_experiment(state, number, constraints=Constraints())
+    return replace(state, image_pools=state.image_pools.set(pool, True))
 
 
 def lost(state: State, data: agents.AgentLost) -> State:

@@ -18,7 +18,9 @@ def pool_provisioned(state: State, data: PoolProvisioned) -> State:
     before = state.provisioned.get(data.pool)
     slots_most = data.nodes_max * max(node_type.slots for node_type in data.node_types)
     wanted = before.wanted if before is not None else ()
-    pool = ProvisionedSlots(slots_most, wanted, by_workspace=bool(data.workspace_cost_per_hour_max))
+    pool = ProvisionedSlots(
+        slots_most, wanted, by_workspace=bool(data.workspace_cost_per_hour_max), by_image=bool(data.node_images)
+    )
     return replace(state, provisioned=state.provisioned.set(data.pool, pool))
 
 

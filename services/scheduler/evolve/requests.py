@@ -43,7 +43,7 @@ def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelo
             idle_since_us=envelope.time_us,
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
-            constraints=_constraints(resources, image=data.config.environment.image),
+            constraints=_constraints(state, resources, data.config.environment),
             image=_pulled_ahead(data.config.environment),
             **_elastic(data.config),
         ),
@@ -64,15 +64,17 @@ def _pulled_ahead(environment: Environment) -> str:
     return environment.image or "" if environment.pull != "never" and environment.registry_auth is None else ""
 
 
-def _constraints(resources: Resources, image: str | None) -> Constraints | None:
+def _constraints(state: State, resources: Resources, environment: Environment) -> Constraints | None:
     asked = Constraints(
         locality=resources.locality,
         placement=resources.placement,
         device=(resources.device or "").lower(),
-        labels=tuple(sorted((*resources.agent_labels, *([IMAGES_LABEL] if image else [])))),
+        labels=tuple(sorted((*resources.agent_labels, *([IMAGES_LABEL] if environment.image else [])))),
         exclude=tuple(sorted(resources.exclude_agents)),
+        image=environment.node_image,
     )
-    return None if asked == Constraints() else asked
+    told_apart = any(pool in state.image_pools for pool in (resources.pool, *resources.fallback_pools))
+    return None if asked == Constraints() and not told_apart else asked
 
 
 def paused(state: State, data: requests.ExperimentPauseRequested) -> State:
@@ -106,7 +108,11 @@ def pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
     fallback = tuple(name for name in experiment.fallback_pools if name != data.pool)
     # In two steps, out of the old pools' queues and into the new ones'.
     state = indexes.put_experiment(state, replace(experiment, waiting=()))
-    return indexes.put_experiment(state, replace(experiment, pool=data.pool, fallback_pools=fallback, reserved_us=0))
+    constraints = experiment.constraints
+    if constraints is None and data.pool in state.image_pools:
+        constraints = Constraints()
+    moved = replace(experiment, pool=data.pool, fallback_pools=fallback, reserved_us=0, constraints=constraints)
+    return indexes.put_experiment(state, moved)
 
 
 def policy_changed(state: State, data: requests.PoolPolicyChanged, envelope: Envelope) -> State:

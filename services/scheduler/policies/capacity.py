@@ -173,7 +173,9 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
             if not provisioned.by_workspace:
                 break
             continue
-        needs = (gang.missing, asked.locality, asked.device, asked.labels, workspace)
+        # A node in one image serves no gang of another.
+        node_image = asked.image if provisioned.by_image else ""
+        needs = (gang.missing, asked.locality, asked.device, asked.labels, workspace, node_image)
         key: tuple[object, ...] = (*needs, gang.experiment.image)
         if key not in first and len(first) >= DEMANDS_MAX:
             if needs not in alike:
@@ -193,6 +195,7 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
             device=gang.asked.device,
             labels=gang.asked.labels,
             image=gang.experiment.image,
+            node_image=provisioned.by_image and bool(gang.asked.image),
             workspace=gang.experiment.workspace,
             experiment_id=gang.experiment.experiment_id,
         )

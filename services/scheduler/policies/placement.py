@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tenuto.schemas.events.agent import IMAGES_LABEL
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State
 from tenuto.services.scheduler.state.usable import usable_slots
@@ -297,7 +298,9 @@ def _grouped(named: Iterable[tuple[str, str]]) -> list[Room]:
 def allows(constraints: Constraints, agent: Agent) -> bool:
     return (
         agent.agent_id not in constraints.exclude
-        and all(label in agent.labels for label in constraints.labels)
+        and (not agent.image or agent.image == constraints.image)
+        # An agent that runs in the image runs trials that name it, and starts no containers.
+        and all(label in agent.labels or (label == IMAGES_LABEL and bool(agent.image)) for label in constraints.labels)
         and (not constraints.device or (bool(agent.devices) and all(constraints.device in name for name in agent.devices)))
     )
 

@@ -26,6 +26,7 @@ from tenuto.kernel.codec import DERIVED
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.schemas.ids import trial_id
+from tenuto.services.scheduler.state.settings import Closed as Closed
 from tenuto.services.scheduler.state.settings import PoolPolicy as PoolPolicy
 from tenuto.services.scheduler.state.settings import ProvisionedSlots
 from tenuto.services.scheduler.state.settings import Share as Share
@@ -67,6 +68,8 @@ class Constraints:
     """Text in lower case that the agent's device names must contain; empty: any device."""
     labels: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    image: str = ""
+    """Image that agents may run in as a whole; empty: in none, also where trials need containers of their own."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ class Agent:
     labels: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Names of its slots' devices in lower case, sorted, each once."""
+    image: str = ""
+    """Image in which it runs with all its trials, which name it; empty: none."""
     lost: bool = False
     """True if it is gone, and kept only until the allocations on it are released."""
     used: tuple[tuple[int, str], ...] = field(default=(), metadata=DERIVED)
@@ -176,15 +181,6 @@ class Agent:
     @property
     def rack(self) -> str:
         return next((label for label in self.labels if label.startswith("rack=")), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """Slots of one agent taken out of service by users. Kept while the agent is absent."""
-
-    agent: bool = False
-    slots: tuple[int, ...] = ()
-    """Numbers of the slots, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +331,8 @@ class State:
     """Use by `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
     provisioned: Map[str, ProvisionedSlots] = field(default_factory=Map)
     """Pools whose nodes a provisioner starts."""
+    image_pools: Map[str, bool] = field(default_factory=Map)
+    """Pools with agents that run in an image as a whole, now or before, each True: their experiments have constraints."""
     nodes_ending: Map[str, str] = field(default_factory=Map)
     """Node that was returned or has failed -> its pool, until the provider has removed it entirely: nothing new begins on an
     agent of that name."""

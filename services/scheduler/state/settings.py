@@ -16,6 +16,8 @@ class ProvisionedSlots:
     """Demand as last recorded."""
     by_workspace: bool = False
     """True: costs are limited by workspace, so gangs of different workspaces are told apart."""
+    by_image: bool = False
+    """True: its nodes may run in the images of trials as a whole, so gangs of different images are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +31,12 @@ class PoolPolicy:
 class Share:
     weight: float = 1.0
     max_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Slots of one agent taken out of service by users. Kept while the agent is absent."""
+
+    agent: bool = False
+    slots: tuple[int, ...] = ()
+    """Numbers of the slots, sorted."""

@@ -103,7 +103,7 @@ def create(
     else:
         say(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
         tell_plan(answer, text)
-        note_if_too_large(rest, parsed.resources)
+        note_if_too_large(rest, parsed.resources, parsed.environment.image)
     if kind is not None:
         assert searcher is not None
         run_search(rest, kind, searcher, answer["id"], quiet=json)

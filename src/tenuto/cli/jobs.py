@@ -75,15 +75,19 @@ def list_jobs(
 
 def _tell_of_nodes(context: typer.Context, pool: str) -> None:
     """Prints, for a pool with a provisioner, which nodes come for waiting gangs and why no more do."""
-    from tenuto.cli.nodes import lacking
+    for line in _of_nodes(client(context), pool):
+        say(f"  {line}")
+
+
+def _of_nodes(rest: Any, pool: str) -> list[str]:
+    from tenuto.cli.lacking_nodes import lacking
 
     with contextlib.suppress(Refused):
-        found = client(context).get(f"/pools/{pool}/provisioning")
-        for line in lacking(found):
-            say(f"  {line}")
+        found = rest.get(f"/pools/{pool}/provisioning")
         failed, later = found["last_failure"], any(item["hindrance"] == "later" for item in found["standings"])
-        if later and failed and failed["message"]:
-            say(f"  node {failed['node_id']} could not be had: {failed['message']}")
+        told = later and failed and failed["message"]
+        return lacking(found) + ([f"node {failed['node_id']} could not be had: {failed['message']}"] if told else [])
+    return []
 
 
 def _empty(rest: Any, pool: str) -> str:
@@ -112,16 +116,25 @@ def _comes_by_itself(settings: dict[str, Any] | None, slots: int) -> bool:
     return slots <= most * int(settings["nodes_max"])
 
 
-def note_if_too_large(rest: Any, resources: Resources) -> None:
-    """Warns, right after a submission, if the experiment needs more slots than its pool has. This is no error: agents may be
-    added later. An unreachable scheduler is no error, either."""
+def note_if_too_large(rest: Any, resources: Resources, image: str | None = None) -> None:
+    """Warns, right after a submission, if the experiment needs more slots than its pool has, or an image that no nodes of it run.
+    This is no error: agents may be added later. An unreachable scheduler is no error, either."""
     try:
         pools = rest.get("/jobs", pool=resources.pool)["pools"]
     except ClientError:
         return
     offered = sum(pool["capacity"] for pool in pools)
     lacks = offered < resources.slots_min or not any(pool["agents"] for pool in pools)
-    if lacks and not resources.fallback_pools and _comes_by_itself(_provisioning(rest, resources.pool), resources.slots_min):
+    settings = _provisioning(rest, resources.pool) if lacks and not resources.fallback_pools else None
+    if _comes_by_itself(settings, resources.slots_min):
+        assert settings is not None
+        if image and not any(kind["images"] or kind.get("node_images") for kind in settings["node_types"]):
+            say(
+                f"Note: nodes of pool {resources.pool} run no images of trials, so the trials wait for agents with Docker; "
+                "`tenuto job ls` says what else can be done.",
+                file=sys.stderr,
+            )
+            return
         say(f"Nodes of pool {resources.pool} come when work waits: `tenuto node ls` shows them as they come.", file=sys.stderr)
         return
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
@@ -143,6 +156,14 @@ def waiting_for(rest: Any, experiment: int) -> str:
         return ""
     rows = [row for pool in pools for row in pool["rows"]]
     return next((_sentence(row) for row in rows if row["experiment_id"] == experiment and row["text"]), "")
+
+
+def waits(rest: Any, experiment: int) -> list[str]:
+    """Reason why the experiment's trials wait for slots, and the words about nodes that come, or do not come, for its pool."""
+    if not (reason := waiting_for(rest, experiment)):
+        return []
+    pool = rest.get(f"/experiments/{experiment}")["config"]["resources"]["pool"]
+    return [reason, *_of_nodes(rest, pool)]
 
 
 def _slots(row: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError, UsageError
+from tenuto.cli.lacking_nodes import lacking, trouble
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Slots of a no
 Cost = Annotated[float | None, typer.Option("--cost", min=0, help="Price of such a node for an hour.")]
 Device = Annotated[str | None, typer.Option("--device", help='Name of its GPUs as the driver gives it, or "cpu".')]
 Images = Annotated[bool | None, typer.Option("--images/--no-images", help="Its agents run trials that name an image.")]
+NodeImages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node-image", help="Image in which a node may run as a whole for trials that name it (*: any text); repeated."
+    ),
+]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Label of its agents, key=value; repeated.")]
 Least = Annotated[int | None, typer.Option("--min", min=0, help="Nodes that are kept, whether work waits or not.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Most nodes at once.")]
@@ -55,7 +62,7 @@ def create(
     context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None, file: File = None,
     slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
     least: Least = None, most: Most = None, cost_max: CostMost = None, workspace_cost_max: CostsMost = None,
-    idle_seconds: Idle = None, join_seconds: Join = None,
+    idle_seconds: Idle = None, join_seconds: Join = None, node_image: NodeImages = None,
 ) -> None:  # fmt: skip
     """Have the nodes of a pool started when work waits, and given back when it does not."""
     from tenuto.kernel import plugins
@@ -63,7 +70,7 @@ def create(
     if provisioner is None and file is None:
         known = ", ".join(plugins.names("tenuto.provisioners"))
         raise CliError(f"Say where the nodes come from: --provisioner with a name (there are here: {known}), or a --file.")
-    given = _given(provisioner, sets, slots, cost, device, images, label)
+    given = _given(provisioner, sets, slots, cost, device, images, label, node_image)
     limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     _put(context, pool, _merged(_read(file), given, limits))
     say(f"Pool {pool} has nodes when work waits. `tenuto pool check {pool}` says what is missing.")
@@ -73,12 +80,12 @@ def change(
     context: typer.Context, pool: Pool, provisioner: Provisioner = None, sets: Sets = None,
     slots: Slots = None, cost: Cost = None, device: Device = None, images: Images = None, label: Labels = None,
     least: Least = None, most: Most = None, cost_max: CostMost = None, workspace_cost_max: CostsMost = None,
-    idle_seconds: Idle = None, join_seconds: Join = None,
+    idle_seconds: Idle = None, join_seconds: Join = None, node_image: NodeImages = None,
 ) -> None:  # fmt: skip
     """Change where a pool's nodes come from, or its limits; what is not named stays. `--set NAME=` removes a setting, and
     `--provisioner static` gives all nodes back."""
     now = client(context).get(f"/pools/{pool}/provisioning")["provisioning"]
-    given = _given(provisioner, sets, slots, cost, device, images, label)
+    given = _given(provisioner, sets, slots, cost, device, images, label, node_image)
     limits = _limits(least, most, cost_max, idle_seconds, join_seconds) | _by_workspace(workspace_cost_max)
     if not given and not limits:
         raise UsageError("Nothing to change: `tenuto pool change --help` shows what there is.")
@@ -146,7 +153,8 @@ def show(context: typer.Context, pool: Pool, json: Json = False) -> None:
     for kind in settings["node_types"]:
         price = f", {kind['cost_per_hour']:g} per hour" if kind["cost_per_hour"] else ""
         slots = f"{kind['slots']} slot{'s' * (kind['slots'] != 1)}"
-        say(f"  nodes of type {kind['name']}: {slots}{', ' + kind['device'] if kind['device'] else ''}{price}")
+        images = f", in images of trials: {', '.join(kind['node_images'])}" if kind.get("node_images") else ""
+        say(f"  nodes of type {kind['name']}: {slots}{', ' + kind['device'] if kind['device'] else ''}{price}{images}")
     most = settings["cost_per_hour_max"]
     limit = f", for at most {most:g} per hour" if most is not None else ""
     say(f"  {settings['nodes_min']} to {settings['nodes_max']} nodes{limit}")
@@ -167,42 +175,6 @@ def _last_failure(pool: dict[str, Any]) -> list[str]:
     again = f"; asked for again from {when(failed['retry_at_us'])}" if failed["retry_at_us"] else ""
     why = failed["reason"] or failed["failure"]
     return [f"last failure, {when(failed['at_us'])}: node {failed['node_id']}: {why}{words}{again}"]
-
-
-HINDRANCES = {
-    "": "",
-    "never": "no number of nodes within the limits could hold it",
-    "limits": "the pool's limits leave no room for more nodes now",
-    "workspace": "the limit of its workspace leaves no room for more nodes now",
-    "later": "such nodes could not be had a moment ago",
-}
-
-
-def lacking(pool: dict[str, Any]) -> list[str]:
-    """Missing nodes of a pool, with those that come and the reason why no more do, in a line for each kind of gang; then the
-    provider's messages on coming nodes."""
-    from tenuto.cli.output import when
-
-    standings = pool["standings"] or [{"demand": item, "gangs_coming": None} for item in pool["wanted"]]
-    lines = []
-    for item in standings:
-        demand, coming = item["demand"], item["gangs_coming"]
-        slots = f"{demand['slots']} slot{'s' * (demand['slots'] != 1)}"
-        image = f" in {demand['image']}" if demand.get("image") else ""
-        told = f"wanted: {demand['count']} x {slots}{image}, first for experiment {demand['experiment_id']}"
-        if coming is not None:
-            told += f"; nodes for {coming} of them are coming"
-            why = HINDRANCES.get(item["hindrance"], "")
-            told += f", and for the others {why}" if why else ""
-            told += f"; asked for again from {when(item['retry_at_us'])}" if item.get("retry_at_us") else ""
-        lines.append(told)
-    words = [f"node {item['node_id']}: {item['words']}" for item in pool.get("coming", ())]
-    return lines + _trouble(pool) + words
-
-
-def _trouble(pool: dict[str, Any]) -> list[str]:
-    """Trouble of a provider that cannot be reached: without this, a requested node that never comes would stay unexplained."""
-    return [f"provisioner {pool['provisioning']['provisioner']}: {pool['trouble']}"] if pool.get("trouble") else []
 
 
 @app.callback()
@@ -233,7 +205,7 @@ def list_nodes(
     heads = ("node", "phase", "type", ">slots", ">cost/h", "at the provider", "since", "why")
     show_rows(heads, rows, "No provisioner has a node now; one that ended is in `tenuto event tail --from 1`.")
     for each in pools:
-        for line in _trouble(each) + (_last_failure(each) if _matters(each, found) else []):
+        for line in trouble(each) + (_last_failure(each) if _matters(each, found) else []):
             say(f"pool {each['pool']}: {line}")
 
 
@@ -282,9 +254,12 @@ def logs(
 
 def _given(
     provisioner: str | None, sets: Iterable[str] | None, slots: int | None, cost: float | None, device: str | None,
-    images: bool | None, labels: list[str] | None,
+    images: bool | None, labels: list[str] | None, node_images: list[str] | None,
 ) -> dict[str, Any]:  # fmt: skip
-    kind = {"slots": slots, "cost_per_hour": cost, "device": device, "images": images, "labels": labels}
+    patterns = None if node_images is None else [item for item in node_images if item]
+    kind = {
+        "slots": slots, "cost_per_hour": cost, "device": device, "images": images, "labels": labels, "node_images": patterns,
+    }  # fmt: skip
     found: dict[str, Any] = {"provisioner": provisioner} if provisioner is not None else {}
     if sets:
         pairs = [item.partition("=") for item in sets]

@@ -30,6 +30,7 @@ def describe(
     """Show a trial: hyperparameters, progress, validations, checkpoints, and why the search decided as it did; with --plot also
     its curve."""
     from tenuto.cli.checkpoints import damages
+    from tenuto.cli.jobs import waits
     from tenuto.cli.output import console, print_json, size, table, when
 
     curves.check(plot, metric, log, json)
@@ -45,6 +46,8 @@ def describe(
     if view.get("excluded_agents"):
         rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
     rows += presence(view)
+    if view["state"] == "queued":
+        rows += [("waits", line) for line in waits(rest, int(trial.partition("-")[0]))]
     rows += [("slow", straggler(item)) for item in view.get("stragglers") or ()]
     rows += [("not exact", sentence) for sentence in view.get("breaks") or ()]
     if view.get("error"):

@@ -208,6 +208,9 @@ class Settings:
     docker_credentials_file: str = ""
     """File with the operator's credentials for registries, as Docker's config.json has them, readable by the agent only; for
     images of all users that name no credentials of their own. Empty: none."""
+    agent_image: str = ""
+    """Container image that the agent itself runs in, for trials that name it (`environment.image`) and no others; all of them
+    run in it. The launcher sets it for a node that it starts in a trial's image (`node_images` of a pool). Empty: none."""
     docker_pull_image: str = ""
     """Image that an agent begins to pull as it starts, before a trial needs it: on a new node that of the trial for which the
     launcher requested it. Empty: none."""

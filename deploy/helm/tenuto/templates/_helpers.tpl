@@ -105,9 +105,12 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Sizes of one unit alone are compared: Kubernetes writes "1024Mi" as "1Gi". */}}
-{{- define "tenuto.otherSize" -}}
-{{- if and (regexMatch "^[0-9]+[KMGT]i$" .before) (eq (regexFind "[KMGT]i$" .before) (regexFind "[KMGT]i$" .now)) (ne .before .now) }}yes{{ end -}}
+{{/* Bytes of a size, for comparisons: Kubernetes writes "1024Mi" as "1Gi". */}}
+{{- define "tenuto.bytes" -}}
+{{- $size := toString . }}
+{{- $unit := regexFind "[A-Za-z]*$" $size }}
+{{- $units := dict "" 1.0 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 }}
+{{- mulf (trimSuffix $unit $size | float64) (get $units $unit) -}}
 {{- end -}}
 
 {{/* Kubernetes refuses such changes when the database is migrated and the services are changed already; so they are refused before. */}}
@@ -120,6 +123,10 @@ affinity:
 {{- if or (ne (first .spec.accessModes) $now.accessMode) (and $now.storageClass (ne $class $now.storageClass)) }}
 {{- fail (printf "persistence.accessMode and persistence.storageClass cannot be changed: the claim %s has %s of %s, and Kubernetes keeps it so. Copy its files to a claim of yours, and name that as persistence.existingClaim." $claim (first .spec.accessModes) ($class | default "the default class")) }}
 {{- end }}
+{{- $before := .spec.resources.requests.storage }}
+{{- if lt (include "tenuto.bytes" $now.size | float64) (include "tenuto.bytes" $before | float64) }}
+{{- fail (printf "persistence.size cannot be made smaller: the claim %s has %v, and this is %v; Kubernetes lets it grow only. Say %v or more, or copy its files to a claim of yours, and name that as persistence.existingClaim." $claim $before $now.size $before) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.nats.enabled }}
@@ -131,7 +138,7 @@ affinity:
 {{- if and $before (not $other) }}
 {{- $spec := (first $before).spec }}
 {{- $class := $spec.storageClassName | default "" }}
-{{- $other = or (include "tenuto.otherSize" (dict "before" $spec.resources.requests.storage "now" $now.size)) (and $now.storageClass (ne $class $now.storageClass)) }}
+{{- $other = or (ne (include "tenuto.bytes" $spec.resources.requests.storage) (include "tenuto.bytes" $now.size)) (and $now.storageClass (ne $class $now.storageClass)) }}
 {{- end }}
 {{- if $other }}
 {{- fail (printf "nats.persistence cannot be changed while the StatefulSet %s exists. Delete it and its claim data-%s-0 first (kubectl delete statefulset,pvc): what it stores, the relay writes again from PostgreSQL." $name $name) }}

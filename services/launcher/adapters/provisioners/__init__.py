@@ -24,6 +24,12 @@ secrets (None: no such directory), and returns its Provisioner."""
 Phase = Literal["pending", "running", "ended"]
 
 
+NO_IMAGES = (
+    "Nodes of provisioner {} cannot run in a trial's image as a whole: leave out node_images; where they have Docker, say"
+    " images: true."
+)
+
+
 class ProvisionerError(Exception):
     """The provider did not carry out a request. `str(error)` is one sentence for the user, without secrets.
 
@@ -48,6 +54,8 @@ class Order:
     slots. The adapter starts `python -m tenuto.cli.main agent run --name NODE_ID` with them, and with
     TENUTO_LEAVE_SIGNAL_SECONDS, the time from its SIGTERM until it kills: without that an agent leaves without a word, and its
     node ends only with its lease."""
+    image: str = ""
+    """Image in which the node is to run as a whole, in place of the settings' own. Empty: the settings' own."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ class RealNode:
     """The provider's words on why it is pending or has ended."""
     outdated: bool = False
     """True if it was started with another installation than nodes are started with now."""
+    image_missing: bool = False
+    """True if it does not get on because the image of its order cannot be pulled, as `detail` says."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,14 @@ class StartsGroups(Protocol):
 
 
 @runtime_checkable
+class StartsImages(Protocol):
+    """A provisioner that starts a node in the image that its order names (`NodeType.node_images`)."""
+
+    @property
+    def starts_images(self) -> Literal[True]: ...
+
+
+@runtime_checkable
 class Watched(Protocol):
     """A provisioner whose provider tells by itself when nodes change. It only makes looks come sooner: nothing depends on it."""
 
@@ -158,3 +176,10 @@ def open_provisioner(cluster: str, pool: str, provisioning: Provisioning, secret
             f"Provisioner {name} cannot be opened ({type(error).__name__}: {error}); the launcher's log says more.", "refused"
         ) from error
     return made
+
+
+def no_images(provisioning: Provisioning, provisioner: Provisioner) -> str:
+    """Sentence if the pool's nodes are to run in images as a whole, and its provisioner starts none so; else empty."""
+    if not provisioning.node_images or isinstance(provisioner, StartsImages):
+        return ""
+    return NO_IMAGES.format(provisioning.provisioner)

@@ -33,38 +33,50 @@ class NodeOffer(NamedTuple):
     devices: tuple[str, ...]
     """Names of devices, in lower case; empty: not known."""
     labels: tuple[str, ...]
+    image: str = ""
+    """Image that it runs in as a whole, for gangs that name it and no others; empty: none."""
 
     @property
     def rack(self) -> str:
         return next((label for label in self.labels if label.startswith(RACK)), "")
 
 
-def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int) -> NodeOffer:
-    """Offer of a new node of the type. The real offer of the last node is trusted more than the settings."""
+def of_type(pool: ProvisionedPool, node_type: NodeType, now_us: int, image: str = "") -> NodeOffer:
+    """Offer of a new node of the type, in the image if one is named and it may run in it. The real offer of the last node is
+    trusted more than the settings."""
     seen = pool.offered.get(node_type.name)
     devices = (node_type.device.lower(),) if node_type.device else ()
     labels = (*node_type.labels, IMAGES_LABEL) if node_type.images else node_type.labels
+    image = image if node_type.runs_in(image) else ""
     if seen is None or now_us - seen.seen_at_us >= OFFERED_SECONDS * 1e6:
-        return NodeOffer(node_type.slots, devices, labels)
-    return NodeOffer(seen.slots, seen.devices, labels)
+        return NodeOffer(node_type.slots, devices, labels, image)
+    return NodeOffer(seen.slots, seen.devices, labels, image)
 
 
 def of_agent(agent: AgentJoined) -> NodeOffer:
     devices = tuple(sorted({slot.device.lower() for slot in agent.slots}))
     labels = (*agent.labels, IMAGES_LABEL) if agent.runs_images else agent.labels
-    return NodeOffer(len(agent.slots), devices, labels)
+    return NodeOffer(len(agent.slots), devices, labels, agent.image)
 
 
-def serves(offer: NodeOffer, device: str, labels: tuple[str, ...]) -> bool:
+def image_of(demand: CapacityDemand) -> str:
+    """Image that a node may run in as a whole for the gang; empty: none."""
+    return demand.image if demand.node_image else ""
+
+
+def serves(offer: NodeOffer, device: str, labels: tuple[str, ...], image: str) -> bool:
+    """`image`: that a node may run in as a whole for the gang."""
     if device and offer.devices and not any(device in name for name in offer.devices):
         return False
-    return all(label in offer.labels for label in labels)
+    if offer.image and offer.image != image:
+        return False
+    return all(label in offer.labels or (label == IMAGES_LABEL and bool(offer.image)) for label in labels)
 
 
 def nodes_for(offer: NodeOffer, demand: CapacityDemand) -> int:
     """Nodes with this offer that one gang needs; 0: no number of them serves it."""
     slots = slots_of(demand)
-    if offer.slots < 1 or not serves(offer, demand.device, demand.labels):
+    if offer.slots < 1 or not serves(offer, demand.device, demand.labels, image_of(demand)):
         return 0
     if slots <= offer.slots:
         return 1
@@ -85,6 +97,8 @@ class GangRequirements(NamedTuple):
     labels: tuple[str, ...]
     workspace: str = ""
     """Empty: workspaces are not told apart."""
+    image: str = ""
+    """Image that a node may run in as a whole for it; empty: none."""
 
 
 @dataclass(eq=False)
@@ -165,7 +179,7 @@ class FreeRooms:
             self._serving[asked] = [
                 alike
                 for alike in self._alike.values()
-                if alike.workspace in ("", asked.workspace) and serves(alike.offer, asked.device, asked.labels)
+                if alike.workspace in ("", asked.workspace) and serves(alike.offer, asked.device, asked.labels, asked.image)
             ]
         return self._serving[asked]
 
@@ -260,7 +274,7 @@ def rooms_of(state: State, pool: ProvisionedPool, now_us: int) -> tuple[list[Roo
         if node.ending:
             continue
         if node.joined_at_us is None:
-            offer = of_type(pool, node.node_type, now_us)
+            offer = of_type(pool, node.node_type, now_us, node.image)
             offer = offer if node.slots >= offer.slots else offer._replace(slots=node.slots)
             room = Room(node.node_id, offer, offer.slots, node.number, workspace=payer_of(pool.provisioning, node.workspace))
             coming.append((1 if node.started_at_us is not None else 2, room))
@@ -301,4 +315,4 @@ def _others(state: State, pool: ProvisionedPool) -> list[Room]:
 def fits(state: State, pool: ProvisionedPool, node: Node, demand: CapacityDemand, now_us: int) -> bool:
     """True if the node could serve a gang of this kind, alone or with others like it."""
     agent = state.agents.get(node.node_id)
-    return nodes_for(of_type(pool, node.node_type, now_us) if agent is None else of_agent(agent), demand) > 0
+    return nodes_for(of_type(pool, node.node_type, now_us, node.image) if agent is None else of_agent(agent), demand) > 0

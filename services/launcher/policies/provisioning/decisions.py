@@ -28,7 +28,7 @@ from tenuto.services.launcher.policies.provisioning.limits import (
     WorkspaceCosts,
     next_try,
     payer_of,
-    waits,
+    retry_of,
     within,
 )
 from tenuto.services.launcher.policies.provisioning.nodes import DecisionSteps, late_joins, look
@@ -107,7 +107,7 @@ def _keep_minimum(course: DecisionSteps, name: str) -> None:
         pool = course.pool(name)
         limits = RemainingLimits(pool)
         for node_type in settings.node_types:
-            if not waits(pool, node_type.name, course.now_us) and limits.allow(1, node_type.cost_per_hour):
+            if retry_of(pool, node_type, "", course.now_us) is None and limits.allow(1, node_type.cost_per_hour):
                 break
         else:
             return
@@ -208,7 +208,7 @@ def _release_idle(course: DecisionSteps, name: str, packing: Packing) -> None:
             break
         if node.node_id in wanted or _may_serve(course, pool, node, packing):
             continue
-        retry_at_us = None if node.used else next_try(pool, node.node_type.name, course.now_us)[1]
+        retry_at_us = None if node.used else next_try(pool, node.backoff_key(), course.now_us)[1]
         reason = NodeIdle(
             idle_seconds=idle_seconds,
             idle_seconds_max=settings.idle_seconds,

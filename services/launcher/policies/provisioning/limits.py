@@ -9,9 +9,9 @@ so on.
 
 from __future__ import annotations
 
-from tenuto.schemas.provisioning import Provisioning
+from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.state import State
-from tenuto.services.launcher.state.nodes import Node, ProvisionedPool
+from tenuto.services.launcher.state.nodes import Node, ProvisionedPool, backoff_key
 
 COST_TOLERANCE = 1e-9
 """Part of the limit by which a sum of costs may be above it, because sums of prices are not exact."""
@@ -111,17 +111,18 @@ def backoff_seconds(failures: int, *, refused: bool = False) -> float:
     return min(BACKOFF_SECONDS_MAX, first * 2.0 ** min(max(0, failures - 1), _DOUBLINGS_MAX))
 
 
-def next_try(pool: ProvisionedPool, node_type: str, now_us: int, *, refused: bool = False) -> tuple[int, int]:
+def next_try(pool: ProvisionedPool, key: str, now_us: int, *, refused: bool = False) -> tuple[int, int]:
     """(failures in a row with this one, time of the next try). Nodes that fail while their type is not asked for belong to the
-    attempt that failed already."""
-    before = pool.backoffs.get(node_type)
+    attempt that failed already. `key`: see `backoff_key`."""
+    before = pool.backoffs.get(key)
     if before is not None and before.until_us > now_us:
         return before.failures, before.until_us
     failures = (before.failures if before is not None else 0) + 1
     return failures, now_us + round(backoff_seconds(failures, refused=refused) * 1e6)
 
 
-def waits(pool: ProvisionedPool, node_type: str, now_us: int) -> bool:
-    """True if nodes of the type are not asked for now."""
-    backoff = pool.backoffs.get(node_type)
-    return backoff is not None and backoff.until_us > now_us
+def retry_of(pool: ProvisionedPool, node_type: NodeType, image: str, now_us: int) -> int | None:
+    """Time before which nodes of the type that run in the image as a whole are not asked for. None: they may be asked for now."""
+    keys = {node_type.name, backoff_key(node_type, image)}
+    found = max([pool.backoffs[key].until_us for key in sorted(keys) if key in pool.backoffs], default=0)
+    return found if found > now_us else None

@@ -16,7 +16,15 @@ from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeFailure, NodeReleased, NodeStarted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.provisioning import Provisioning
-from tenuto.schemas.sentences.nodes import EndedEarly, JoinOverdue, NodeAgentLeft, NodeLost, NodeOutdated, StartFailed
+from tenuto.schemas.sentences.nodes import (
+    EndedEarly,
+    JoinOverdue,
+    NodeAgentLeft,
+    NodeImageMissing,
+    NodeLost,
+    NodeOutdated,
+    StartFailed,
+)
 from tenuto.services.launcher.commands import LookAtNodes, NodePhase, SeenNode
 from tenuto.services.launcher.evolve import FOLDS
 from tenuto.services.launcher.policies.provisioning.limits import next_try
@@ -187,7 +195,7 @@ def _start_failures(course: DecisionSteps, seen: LookAtNodes) -> None:
         if node is None or node.phase != "requested" or failure.kind == "unreachable":
             continue
         refused = failure.kind == "refused"
-        failures, retry_at_us = next_try(course.pool(seen.pool), node.node_type.name, course.now_us, refused=refused)
+        failures, retry_at_us = next_try(course.pool(seen.pool), node.backoff_key(failure.kind), course.now_us, refused=refused)
         reason = StartFailed(failures=failures, retry_seconds=-course.seconds_since(retry_at_us)).reason()
         course.fail(node, failure.kind, reason, message=failure.message, retry_at_us=retry_at_us)
 
@@ -206,6 +214,11 @@ def _look_at(course: DecisionSteps, node: Node, real: Sequence[SeenNode]) -> Non
         _ended_by_itself(course, node, real[0].detail)
     elif not live and node.phase == "started":
         _ended_by_itself(course, node, "")
+    elif node.own_image and node.joined_at_us is None and (said := [item.detail for item in live if item.image_missing]):
+        # It would hold its machine until its time to join is over, and no other image would get that.
+        failures, retry_at_us = next_try(course.pool(node.pool), node.backoff_key(), course.now_us)
+        missing = NodeImageMissing(image=node.own_image, failures=failures, retry_seconds=-course.seconds_since(retry_at_us))
+        course.fail(node, "refused", missing.reason(), message=said[0], retry_at_us=retry_at_us)
     elif any(item.outdated for item in live) and node.idle_since_us is not None:
         # Nothing runs on it. One that has work goes on with it, and is looked at again when that has ended.
         course.release(node, NodeOutdated(idle_seconds=course.seconds_since(node.idle_since_us)).reason())
@@ -220,7 +233,7 @@ def _ended_by_itself(course: DecisionSteps, node: Node, detail: str) -> None:
         reason = NodeLost(served_seconds=served_seconds, by_agent=False, notice=notice).reason()
         course.fail(node, "lost", reason, message=detail)
         return
-    failures, retry_at_us = next_try(course.pool(node.pool), node.node_type.name, course.now_us)
+    failures, retry_at_us = next_try(course.pool(node.pool), node.backoff_key(), course.now_us)
     early = EndedEarly(failures=failures, retry_seconds=-course.seconds_since(retry_at_us)).reason()
     failure: NodeFailure = "refused" if node.started_at_us is None else "lost"
     course.fail(node, failure, early, message=detail, retry_at_us=retry_at_us)
@@ -232,7 +245,7 @@ def late_joins(course: DecisionSteps, pool_name: str) -> None:
     for node in course.pool(pool_name).in_order():
         if node.phase != "started" or node.started_at_us is None or course.seconds_since(node.started_at_us) < join_seconds:
             continue
-        failures, retry_at_us = next_try(course.pool(pool_name), node.node_type.name, course.now_us)
+        failures, retry_at_us = next_try(course.pool(pool_name), node.backoff_key(), course.now_us)
         reason = JoinOverdue(
             waited_seconds=course.seconds_since(node.started_at_us),
             join_seconds=join_seconds,

@@ -12,20 +12,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tenuto.schemas.events.agent import IMAGES_LABEL
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.node_questions import DemandStanding, Hindrance
-from tenuto.schemas.provisioning import NodeType
+from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.policies.provisioning.coming_slots import (
     FreeRooms,
     GangRequirements,
     NodeOffer,
     Room,
+    image_of,
     nodes_for,
     of_type,
     rooms_of,
     slots_of,
 )
-from tenuto.services.launcher.policies.provisioning.limits import RemainingLimits, WorkspaceCosts, payer_of, waits
+from tenuto.services.launcher.policies.provisioning.limits import RemainingLimits, WorkspaceCosts, payer_of, retry_of
 from tenuto.services.launcher.state import State
 from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
 
@@ -99,9 +101,10 @@ class _Pass:
         self._packing = Packing([*coming, *idle], pool.numbers)
         self._limits, self._costs = RemainingLimits(pool), WorkspaceCosts(state, pool)
         types = pool.provisioning.node_types if pool.provisioning.starts_nodes else ()
-        self._types = [(item, of_type(pool, item, now_us)) for item in types]
+        self._types = types
         self._candidates: dict[tuple[object, ...], list[_Candidate]] = {}
         """Found once for each kind of gang."""
+        self._by_image: dict[str, list[tuple[NodeType, NodeOffer]]] = {}
         self._orders = 1 << 62
         """Order of the last requested room: after all rooms of nodes on record."""
 
@@ -134,7 +137,9 @@ class _Pass:
         return self._ask_in_racks(demand)
 
     def _asked(self, wanted: CapacityDemand) -> GangRequirements:
-        return GangRequirements(wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace))
+        return GangRequirements(
+            wanted.device, wanted.labels, payer_of(self._pool.provisioning, wanted.workspace), image_of(wanted)
+        )
 
     def _idle_for(self, wanted: CapacityDemand, rack: str) -> int:
         """Free slots of idle nodes that count for a gang in one rack. If they alone would do and the scheduler does not use them,
@@ -155,17 +160,24 @@ class _Pass:
             self._idle.spread(asked, idle, rack)
 
     def _candidates_for(self, wanted: CapacityDemand) -> list[_Candidate]:
-        key = (wanted.device, wanted.labels, wanted.locality, wanted.slots, self._costs.limit(wanted.workspace))
+        image = image_of(wanted)
+        key = (wanted.device, wanted.labels, image, wanted.locality, wanted.slots, self._costs.limit(wanted.workspace))
         found = self._candidates.get(key)
         if found is None:
             found = self._candidates[key] = [
-                _Candidate(node_type, offer, whole, waits(self._pool, node_type.name, self._now_us))
-                for node_type, offer in self._types
+                _Candidate(node_type, offer, whole, retry_of(self._pool, node_type, offer.image, self._now_us) is not None)
+                for node_type, offer in self._offers(image)
                 if (whole := nodes_for(offer, wanted))
                 and self._limits.could_allow(whole, node_type.cost_per_hour)
                 and self._costs.could_allow(wanted.workspace, whole * node_type.cost_per_hour)
             ]
         return found
+
+    def _offers(self, image: str) -> list[tuple[NodeType, NodeOffer]]:
+        """Types of nodes, each with the offer of a new one. Found once for each image."""
+        if image not in self._by_image:
+            self._by_image[image] = [(item, of_type(self._pool, item, self._now_us, image)) for item in self._types]
+        return self._by_image[image]
 
     def _ask_in_racks(self, demand: Demand) -> int:
         wanted = demand.wanted
@@ -240,6 +252,13 @@ def standings(state: State, pool: ProvisionedPool, now_us: int) -> tuple[DemandS
     return tuple(found)
 
 
+def _never(settings: Provisioning, wanted: CapacityDemand) -> Hindrance:
+    """Hindrance of a gang that no nodes within the limits serve."""
+    if IMAGES_LABEL not in wanted.labels or any(item.images for item in settings.node_types):
+        return "never"
+    return "never" if any(item.runs_in(image_of(wanted)) for item in settings.node_types) else "image"
+
+
 def _hindrance(
     pool: ProvisionedPool, packing: Packing, costs: WorkspaceCosts, wanted: CapacityDemand, now_us: int
 ) -> tuple[Hindrance, int | None]:
@@ -247,17 +266,17 @@ def _hindrance(
     retries: list[int] = []
     able = 0
     for node_type in settings.node_types if settings.starts_nodes else ():
-        whole = nodes_for(of_type(pool, node_type, now_us), wanted)
+        offer = of_type(pool, node_type, now_us, image_of(wanted))
+        whole = nodes_for(offer, wanted)
         if not whole or not limits.could_allow(whole, node_type.cost_per_hour):
             continue
         if not costs.could_allow(wanted.workspace, whole * node_type.cost_per_hour):
             continue
         able += 1
-        backoff = pool.backoffs.get(node_type.name)
-        if backoff is not None and backoff.until_us > now_us:
-            retries.append(backoff.until_us)
+        if (retry_at_us := retry_of(pool, node_type, offer.image, now_us)) is not None:
+            retries.append(retry_at_us)
     if not able:
-        return "never", None
+        return _never(settings, wanted), None
     if len(retries) == able:
         return "later", min(retries)
     return ("workspace" if wanted.workspace in packing.full else "limits"), None

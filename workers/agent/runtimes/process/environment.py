@@ -18,6 +18,7 @@ from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.agent.runtimes.variables import worker_variables
 from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
+from tenuto.workers.record.environment import IMAGE_VARIABLE
 
 WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
 SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
@@ -38,6 +39,8 @@ class WorkerHost:
     """Command of a training process that starts cold."""
     account: Account | None = None
     """Account of the workers. None: the agent's own."""
+    image: str = ""
+    """Image in which the agent runs with all its workers, as the trials name it; empty: none."""
 
     @property
     def home(self) -> Path:
@@ -56,6 +59,8 @@ def common_environment(host: WorkerHost, slots: tuple[Slot, ...]) -> dict[str, s
         base |= home_variables(host.account, host.home)
     if host.account is not None and host.account.hides:
         base |= {PRIVATE_VARIABLE: "1"}
+    if host.image:
+        base |= {IMAGE_VARIABLE: host.image}
     return kept_variables(host.account.name if host.account else None) | base | device_variables(slots)
 
 
@@ -67,6 +72,9 @@ def worker_environment(host: WorkerHost, work: Work, temporary: Path) -> dict[st
     environment = common_environment(host, slots[:1] if is_gang(assignment) else slots)  # a rank has the threads of one slot
     chosen = assignment.config.environment.variables | dict(work.secrets)
     environment |= variables(temporary, chosen) | chosen
+    if (packages := host.base.get("TENUTO_PACKAGES")) and (path := chosen.get("PYTHONPATH")):
+        # In a foreign image our own package is found by this variable alone, as in a container.
+        environment["PYTHONPATH"] = f"{Path(packages).parent / 'own'}:{path}"
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = device_variables(slots)["CUDA_VISIBLE_DEVICES"]
     environment |= worker_variables(

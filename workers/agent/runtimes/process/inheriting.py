@@ -14,8 +14,10 @@ SETTING = "TENUTO_WORKER_INHERITS"
 OWN_PREFIX = "TENUTO_"
 """Prefix of variables of the agent, the cluster and the user who started it, with tokens and passwords among them; workers do
 not get these, whatever the setting says."""
-HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY"})
-"""Exceptions: the mark by which a laptop cluster finds all its processes."""
+HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY", "TENUTO_PACKAGES"})
+"""Exceptions: the mark by which a laptop cluster finds all its processes, and the place of our packages in a foreign image."""
+OF_IMAGE = ("*", "PYTHON*")
+"""Patterns of an agent that runs in the image of its trials: its environment is that of the image, which is theirs, too."""
 
 ACCOUNT = frozenset({"HOME", "LOGNAME", "SHELL", "TERM", "USER"})
 PLACES = frozenset(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
 from tenuto.kernel.tree_removal import remove_tree
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.text import NAME_SHOWN_MAX, visible
 from tenuto.workers.agent.local_ranks import is_gang, slots_on
@@ -62,14 +63,15 @@ class ProcessRuntime(RunDirectories):
         warm_environments_max: int = 0,
         limits: ProcessLimits | None = None,
         limits_required: bool = False,
+        image: str = "",
     ) -> None:
         """`shared`: directory that all agents see; None: there is none. `base`: environment of the agent, of which workers
         inherit a part (inheriting.py), and `inherits`: names and patterns that the operator added to that part. `account`: of
         the workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold. `limits_required`: do
-        not open where the limits cannot hold."""
+        not open where the limits cannot hold. `image`: that the agent itself runs in, for trials that name it alone."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
-        self.host = WorkerHost(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account)
+        self.host = WorkerHost(node, slots, self._endpoint.address, inherited(base, inherits), tuple(command), account, image)
         self._kept_back = left_out(base, inherits)
         """Names of the agent's variables that workers do not get."""
         self.warm = WarmPool(node.directory, warm_environments_max, account)
@@ -99,7 +101,7 @@ class ProcessRuntime(RunDirectories):
         return ("process",)
 
     def takes(self, work: Work) -> bool:
-        return work.assignment.config.environment.image is None
+        return work.assignment.config.environment.image in (None, self.host.image)
 
     def owns(self, handle: Handle) -> bool:
         return handle.partition(":")[0].isdecimal()
@@ -151,8 +153,8 @@ class ProcessRuntime(RunDirectories):
 
     async def prepare(self, work: Work) -> None:
         """Makes the run's directories. The run's own is given away last: until then no other account can put anything into it."""
-        if (image := work.assignment.config.environment.image) is not None:  # granted when the agent still had containers
-            raise OSError(f"this agent runs no images (TENUTO_DOCKER_URL is not set), and the trial needs {image}")
+        if why := misplaced(work.assignment.config.environment, self.host.image):
+            raise OSError(why)
         directory = self.host.files(work.allocation_id).directory
         remove_tree(directory)
         directory.mkdir(mode=0o700, parents=True)
@@ -262,3 +264,16 @@ class ProcessRuntime(RunDirectories):
             raise RuntimeUnavailable(
                 f"Workers cannot run as {account.name}: {places} cannot be prepared for it ({error})."
             ) from error
+
+
+def misplaced(environment: Environment, own: str) -> str:
+    """Reason why the agent, which runs in the image `own` if it is not empty, cannot run the trial; empty: it can. Such a trial
+    was granted when the agent was another one."""
+    if own and environment.image != own:
+        return f"this agent runs in the image {own}, for trials that name it, and the trial names {environment.image or 'none'}"
+    if own and environment.container_fields:
+        given = ", ".join(environment.container_fields)
+        return f"this agent runs in the image {own} as a whole, and {given} of environment needs a container of the trial's own"
+    if not own and environment.image is not None:
+        return f"this agent runs no images (TENUTO_DOCKER_URL is not set), and the trial needs {environment.image}"
+    return ""

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal
 
 from tenuto.schemas.provisioning import Provisioning
 from tenuto.services.launcher.adapters.provisioners import Finding, Order, ProvisionerError, RealNode
@@ -62,6 +63,10 @@ class KubernetesProvisioner:
 
     @property
     def waits_long(self) -> bool:
+        return True
+
+    @property
+    def starts_images(self) -> Literal[True]:
         return True
 
     async def check(self) -> Sequence[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from tenuto.schemas.image_patterns import shown
 from tenuto.schemas.provisioning import NodeType
 from tenuto.services.launcher.adapters.provisioners import Finding, Order
 from tenuto.services.launcher.adapters.provisioners.kubernetes import manifests, pods
@@ -44,6 +45,10 @@ async def findings(door: KubernetesClient, cluster: str, pool: str, kinds: Kinds
         for node_type, settings in kinds:
             found.append(await _dry_run(door, cluster, pool, node_type, settings))
             found.append(Finding(f"image {settings.image}: whether it can be pulled shows when the first pod starts"))
+            if node_type.node_images:
+                found.append(await _dry_run(door, cluster, pool, node_type, settings, in_image=True))
+                named = shown(node_type.node_images)
+                found.append(Finding(f"images {named}: whether one can be pulled shows when a trial names it"))
     except KubernetesUnreachable as error:
         found.append(Finding("the remaining checks", f"They could not be made: {error}."))
     return found
@@ -109,9 +114,12 @@ async def _quotas(door: KubernetesClient) -> list[Finding]:
     return found or [Finding(f"quota: namespace {door.namespace} has none")]
 
 
-async def _dry_run(door: KubernetesClient, cluster: str, pool: str, node_type: NodeType, settings: PodSettings) -> Finding:
-    what = f"dry run of a pod of type {node_type.name}"
-    order = Order(f"{pool}-check", node_type, {})
+async def _dry_run(
+    door: KubernetesClient, cluster: str, pool: str, node_type: NodeType, settings: PodSettings, *, in_image: bool = False
+) -> Finding:
+    """`in_image`: of a pod in an image that a trial names."""
+    what = f"dry run of a pod of type {node_type.name}" + (" in a trial's image" if in_image else "")
+    order = Order(f"{pool}-check", node_type, {}, settings.image if in_image else "")
     try:
         await door.create_pod(manifests.pod(cluster, pool, order, settings), dry_run=True)
     except KubernetesRefusal as error:

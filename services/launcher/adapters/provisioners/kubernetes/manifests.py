@@ -22,6 +22,10 @@ NAME_MAX = 63
 """A pod's name is its host's name, too."""
 HASH_CHARACTERS = 10
 CONTAINER = "agent"
+PACKAGES_CONTAINER = "packages"
+"""Container of the pool's own image that ends before the agent starts in another: it brings Tenuto's packages along."""
+PACKAGES = "/tenuto"
+"""Place of these packages, as in containers of the docker runtime; the agent cannot write there."""
 DISK = "/var/lib/tenuto"
 """Disk that ends with the pod. It belongs to root, so the agent cannot close it to others and has a directory in it."""
 DIRECTORY = f"{DISK}/agent"
@@ -92,8 +96,10 @@ def pod(cluster: str, pool: str, order: Order, options: PodSettings) -> Document
         "terminationGracePeriodSeconds": options.grace_seconds,
         "securityContext": _account(options),
         "containers": [_container(order, options, name)],
-        "volumes": _volumes(options),
+        "volumes": _volumes(order, options),
     }
+    if order.image:
+        spec["initContainers"] = [_packages_container(order, options)]
     if options.service_account:
         spec["serviceAccountName"] = options.service_account
     if options.pull_secret_names:
@@ -136,39 +142,64 @@ def _container(order: Order, options: PodSettings, secret_name: str) -> Document
     }
     if options.worker_user:
         own["TENUTO_WORKER_USER"] = options.worker_user
+    command = ["python", "-m", "tenuto.cli.main", "agent", "run", "--name", order.node_id]
     mounts: list[Document] = [{"name": "disk", "mountPath": DISK}, {"name": "shm", "mountPath": "/dev/shm"}]
+    if order.image:
+        command = ["python3", "-I", f"{PACKAGES}/boot.py", "agent", order.image, order.node_id]
+        mounts.append({"name": "packages", "mountPath": PACKAGES, "readOnly": True})
     mounts += [
         {"name": f"claim-{index}", "mountPath": claim.path, **({"readOnly": True} if claim.read_only else {})}
         for index, claim in enumerate(options.volumes)
     ]
     return {
         "name": CONTAINER,
-        "image": options.image,
+        "image": order.image or options.image,
         "imagePullPolicy": options.image_pull_policy,
-        "command": ["python", "-m", "tenuto.cli.main", "agent", "run", "--name", order.node_id],
+        "command": command,
         "envFrom": [{"secretRef": {"name": secret_name}}],
         "env": [{"name": key, "value": value} for key, value in own.items()],
         "resources": _resources(order, options),
-        "securityContext": {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities},
+        "securityContext": _security(capabilities),
         "terminationMessagePolicy": "FallbackToLogsOnError",  # so that the last lines of a failed agent are in its status
         "volumeMounts": mounts,
     }
 
 
-def _resources(order: Order, options: PodSettings) -> Document:
+def _packages_container(order: Order, options: PodSettings) -> Document:
+    """A quota may demand amounts of each container; a pod needs the most of either, so these cost nothing more."""
+    return {
+        "name": PACKAGES_CONTAINER,
+        "image": options.image,
+        "imagePullPolicy": options.image_pull_policy,
+        "command": ["python", "-m", "tenuto.workers.agent.image_packages", PACKAGES],
+        "env": [{"name": "HOME", "value": PACKAGES}],
+        "resources": _resources(order, options, devices=False),
+        "securityContext": _security({"drop": ["ALL"]}),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "packages", "mountPath": PACKAGES}],
+    }
+
+
+def _security(capabilities: Document) -> Document:
+    return {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities}
+
+
+def _resources(order: Order, options: PodSettings, *, devices: bool = True) -> Document:
     """Requests equal limits: such a pod is the last to be evicted when its machine runs out of memory."""
     given = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.disk}
-    if options.gpu_resource and order.node_type.device != "cpu":
+    if devices and options.gpu_resource and order.node_type.device != "cpu":
         given[options.gpu_resource] = str(order.node_type.slots)
     amounts = {name: amount for name, amount in given.items() if amount}
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
 
 
-def _volumes(options: PodSettings) -> list[Document]:
+def _volumes(order: Order, options: PodSettings) -> list[Document]:
     own: list[Document] = [
         {"name": "disk", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm}},
     ]
+    if order.image:
+        own.append({"name": "packages", "emptyDir": {}})
     claims: list[Document] = [
         {
             "name": f"claim-{index}",

@@ -14,13 +14,19 @@ from tenuto.services.launcher.adapters.provisioners.kubernetes.manifests import 
 Document = dict[str, Any]
 DETAIL_MAX = 300
 """Most characters of Kubernetes's words: the reason stands in front, a list of machines at the end."""
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+"""Kubelet's reasons for a container that waits because it has no image. It tries again by itself, ever more seldom."""
 _ORDINARY = ("ContainerCreating", "PodInitializing", "Completed")
 
 
 def node_of(pod: Document) -> RealNode:
     """A pod without a machine is pending: nothing of it is paid for. From then on it is running, as it holds the machine, also
     while its image is pulled: if that fails for ever, the time to join ends it."""
-    return RealNode(node_id_of(pod), provider_id_of(pod), _phase(pod), _detail(pod))
+    waiting = [
+        (item.get("state") or {}).get("waiting") or {} for item in (pod.get("status") or {}).get("containerStatuses") or ()
+    ]
+    missing = any(item.get("reason") in _NO_IMAGE for item in waiting)
+    return RealNode(node_id_of(pod), provider_id_of(pod), _phase(pod), _detail(pod), image_missing=missing)
 
 
 def node_id_of(pod: Document) -> str:

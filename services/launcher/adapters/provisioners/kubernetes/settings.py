@@ -68,6 +68,7 @@ class PodSettings:
     """Pod of one type of nodes."""
 
     image: str
+    """Image of its agent, if it is in no image of a trial; then this one brings Tenuto's packages along."""
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     pull_secret_names: tuple[str, ...] = ()
     service_account: str = ""
@@ -119,7 +120,12 @@ def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
     if node_type.images:
         raise BadSetting(
             f"Nodes of type {node_type.name} cannot run trials that name an image: a pod has no Docker; leave out images, and"
-            " name the image of the pod by the setting image."
+            " name the images in which a pod may run as a whole by node_images."
+        )
+    if node_type.node_images and found.worker_user:
+        raise BadSetting(
+            f"Nodes of type {node_type.name} have node_images, and worker_user is set: an image that a trial names would run as"
+            " root; leave out one of the two."
         )
     return found
 

@@ -1,0 +1,52 @@
+"""An agent that runs in the image of its trials: what it takes, and what its workers get of the image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.schemas.config.environment import Environment
+from tenuto.workers.agent.node import AgentNode
+from tenuto.workers.agent.runtimes.process.environment import WorkerHost, common_environment
+from tenuto.workers.agent.runtimes.process.inheriting import OF_IMAGE, inherited
+from tenuto.workers.agent.runtimes.process.runtime import misplaced
+
+OWN = "example.org/vision:3"
+
+
+@pytest.mark.parametrize(
+    ("own", "environment", "said"),
+    [
+        ("", {}, ""),
+        (OWN, {"image": OWN}, ""),
+        (
+            "",
+            {"image": OWN},
+            "this agent runs no images (TENUTO_DOCKER_URL is not set), and the trial needs example.org/vision:3",
+        ),
+        (OWN, {}, "this agent runs in the image example.org/vision:3, for trials that name it, and the trial names none"),
+        (OWN, {"image": "x:1"}, "and the trial names x:1"),
+        (OWN, {"image": OWN, "mounts": ["/data"]}, "mounts of environment needs a container of the trial's own"),
+    ],
+)
+def test_a_trial_that_does_not_belong_there_is_refused(own: str, environment: dict[str, Any], said: str) -> None:
+    why = misplaced(Environment.model_validate(environment), own)
+    assert why.endswith(said)
+    assert bool(why) == bool(said)
+
+
+def test_workers_get_the_environment_of_the_image_and_no_secret_of_the_agent(tmp_path: Path) -> None:
+    given = {
+        "PYTHONPATH": "/tenuto/own:/opt/x",
+        "MY_LIBRARY": "/opt/y",
+        "TENUTO_PACKAGES": "/tenuto/p",
+        "TENUTO_NATS_PASSWORD": "s",
+    }
+    base = inherited(given, OF_IMAGE)
+    assert base == {name: given[name] for name in ("PYTHONPATH", "MY_LIBRARY", "TENUTO_PACKAGES")}
+    node = AgentNode("gpus-1", tmp_path)
+    for image, recorded in ((OWN, OWN), ("", None)):
+        host = WorkerHost(node, (), "unix:/x", base, image=image)
+        assert common_environment(host, ()).get("TENUTO_IMAGE") == recorded, "the record of each start names it"

@@ -1,0 +1,103 @@
+"""Agents that run in an image as a whole: trials that name it start there, and no others do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
+from tenuto.schemas.events.provisioning import PoolProvisioned
+from tenuto.schemas.events.request import ExperimentPoolChanged
+from tests.support.scheduler_driver import Driver, joined, requested, submitted
+
+ONE, TWO = "example.org/one:1", "example.org/two:1"
+
+
+def provisioned(*node_images: str) -> PoolProvisioned:
+    node_types = [{"slots": 4, **({"node_images": node_images} if node_images else {})}]
+    return PoolProvisioned.model_validate({"pool": "default", "provisioner": "kubernetes", "node_types": node_types})
+
+
+def granted(decided: list[EventData]) -> dict[str, list[str]]:
+    return {data.trial_id: [part.agent_id for part in data.slots] for data in decided if isinstance(data, AllocationGranted)}
+
+
+def wanted(decided: list[EventData]) -> tuple[CapacityDemand, ...]:
+    return [data for data in decided if isinstance(data, CapacityWanted)][-1].demands
+
+
+def test_each_trial_starts_on_the_agent_of_its_own_image() -> None:
+    driver = Driver()
+    driver.feed(submitted(1, image=ONE), *requested(1, 1), submitted(2, image=TWO), *requested(2, 1))
+    driver.feed(submitted(3), *requested(3, 1))
+    assert granted(driver.feed(joined("a", 2, image=TWO))) == {"2-1": ["a"]}
+    assert granted(driver.feed(joined("b", 2, image=ONE))) == {"1-1": ["b"]}
+    assert granted(driver.feed(joined("c", 2))) == {"3-1": ["c"]}
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2, 3])
+def test_what_names_no_image_never_starts_in_one_whenever_it_comes(slots: int) -> None:
+    driver = Driver()
+    driver.feed(submitted(1, slots=slots), *requested(1, 1))
+    assert granted(driver.feed(joined("a", 2, image=ONE))) == {}
+    assert granted(driver.feed(submitted(2, slots=slots), *requested(2, 1))) == {}
+    driver.feed(submitted(3, slots=slots, pool="other"), *requested(3, 1))
+    assert granted(driver.feed(ExperimentPoolChanged(experiment_id=3, pool="default"))) == {}
+    assert granted(driver.feed(submitted(4, slots=slots, pool="other", fallback_pools=["default"]), *requested(4, 1))) == {}
+    assert granted(driver.feed(joined("b", 3)))["1-1"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "environment", [{"mounts": ["/data"]}, {"pull": "always"}, {"read_only": True}, {"registry_auth": "mine"}]
+)
+def test_what_needs_a_container_of_its_own_does_not_start_in_the_image(environment: dict[str, Any]) -> None:
+    driver = Driver()
+    driver.feed(submitted(1, image=ONE, environment=environment), *requested(1, 1))
+    assert granted(driver.feed(joined("a", 2, image=ONE))) == {}
+    assert granted(driver.feed(joined("b", 2, runtimes=("process", "docker")))) == {"1-1": ["b"]}
+
+
+def test_containers_and_agents_in_the_image_serve_alike() -> None:
+    driver = Driver()
+    driver.feed(joined("a", 1, image=ONE), joined("b", 1, runtimes=("process", "docker")))
+    decided = driver.feed(submitted(1, image=ONE), *requested(1, 1, 2, 3))
+    assert sorted(item for agents in granted(decided).values() for item in agents) == ["a", "b"]
+
+
+def test_labels_and_devices_count_in_an_image_too() -> None:
+    driver = Driver()
+    driver.feed(submitted(1, image=ONE, agent_labels=["zone=a"]), *requested(1, 1))
+    assert granted(driver.feed(joined("a", 1, image=ONE))) == {}
+    assert granted(driver.feed(joined("b", 1, image=ONE, labels=("zone=a",)))) == {"1-1": ["b"]}
+
+
+def test_a_pool_with_node_images_is_told_what_may_run_so() -> None:
+    driver = Driver()
+    driver.feed(provisioned("example.org/*"))
+    driver.feed(submitted(1, image=ONE), submitted(2, image=ONE, environment={"mounts": ["/data"]}), submitted(3))
+    found = wanted(driver.feed(*requested(1, 1), *requested(2, 1), *requested(3, 1)))
+    assert [(item.image, item.node_image) for item in found] == [(ONE, True), (ONE, False), ("", False)]
+    again = wanted(driver.feed(joined("a", 1, image=ONE)))
+    assert [item.experiment_id for item in again] == [2, 3], "the agent in the image serves the first, and no other"
+
+
+def test_other_pools_are_told_as_before() -> None:
+    driver = Driver()
+    driver.feed(provisioned())
+    driver.feed(submitted(1, image=ONE))
+    [found] = wanted(driver.feed(*requested(1, 1)))
+    assert "node_image" not in found.to_json().decode()
+
+
+def test_more_images_than_an_event_holds_are_told_when_there_is_room_for_them() -> None:
+    driver = Driver(checks=False)
+    driver.feed(PoolProvisioned.model_validate({**provisioned("*").model_dump(), "nodes_max": 1_000}))
+    for number in range(1, 104):
+        driver.feed(submitted(number, image=f"example.org/i:{number}"))
+        decided = driver.feed(*requested(number, 1))
+    found = driver.state.provisioned["default"].wanted
+    assert len(found) == 100
+    assert {item.count for item in found} == {1}, "a node in one image would be of no use for another"
+    assert decided == []
