@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tenuto.embedded.nats import NatsServer
+from tenuto.kernel.confinement import can_confine
 from tenuto.workers.agent.runtimes.process.processes import marked
 from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, trial_that
 
@@ -125,6 +126,26 @@ async def test_a_run_that_failed_and_one_that_was_killed_leave_no_worker(bench: 
     fourth = await bench.run(LEFT)
     assert fourth["pid"] != third["pid"]
     assert set(marked(bench.app._directory)) == {fourth["pid"], psutil.Process(fourth["pid"]).ppid()}
+
+
+async def test_a_later_run_of_a_process_is_found_again_by_the_next_agent(bench: KeptBench) -> None:
+    first = await bench.run()
+    endless = bench.assignment(target_length=10**9)
+    await bench.control.assign(endless)
+    assert (await bench.seen(endless))["pid"] == first["pid"]
+    beats = len(bench.control.heartbeats)
+    await bench.restart_agent()
+    await bench.control.until(lambda: len(bench.control.heartbeats) > beats)
+    await bench.control.assign(endless.model_copy(update={"action": "stop"}))
+    assert (await bench.control.exit_of(endless.allocation_id)).outcome == "finished"
+    await bench.control.assign()
+    assert (await bench.run())["pid"] != first["pid"], "its worker did not stay: the agent that it knew is gone"
+
+
+@pytest.mark.skipif(not can_confine(), reason="needs root")
+async def test_a_private_process_stays_too(nats: NatsServer, tmp_path: Path) -> None:
+    async with kept_bench(nats.url, tmp_path, worker_confined=1) as bench:
+        assert len({(await bench.run())["pid"] for _ in range(3)}) == 1
 
 
 async def test_another_experiment_code_or_variable_is_another_process(bench: KeptBench) -> None:

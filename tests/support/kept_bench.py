@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config import ExperimentConfig
@@ -75,6 +76,8 @@ class KeptBench:
     control: ControlPlane
     app: AgentApp
     shared: Path
+    settings: Settings
+    stack: AsyncExitStack
     numbers: int = 0
     contexts: dict[str, str] = field(default_factory=dict)
 
@@ -82,6 +85,11 @@ class KeptBench:
     def kept(self) -> KeptWorkers:
         assert isinstance(self.app.runtime, ProcessRuntime)
         return self.app.runtime.kept
+
+    async def restart_agent(self) -> None:
+        """Another agent on the same directory, whose workers go on meanwhile."""
+        await self.stack.aclose()
+        self.app = await _started(self.settings, self.stack)
 
     def assignment(self, body: str = TRIAL, *, word: str = "", reuse: bool = True, **changes: Any) -> Assignment:
         """The next trial's."""
@@ -150,13 +158,19 @@ async def kept_bench(nats_url: str, directory: Path, **settings: Any) -> AsyncIt
     of_agent = agent_settings(nats_url, directory, **settings)
     control = ControlPlane(of_agent)
     await control.start()
-    app = AgentApp(of_agent, SystemClock(), environment=dict(os.environ))
+    async with AsyncExitStack() as stack:
+        bench = KeptBench(control, await _started(of_agent, stack), directory / "shared", of_agent, stack)
+        try:
+            yield bench
+        finally:
+            await bench.stack.aclose()
+            await control.stop()
+            assert not marked(directory / "agent"), "who waits for a run ends with the agent"
+
+
+async def _started(settings: Settings, stack: AsyncExitStack) -> AgentApp:
+    app = AgentApp(settings, SystemClock(), environment=dict(os.environ))
     await app.open()
-    running = asyncio.create_task(app.run())
-    try:
-        yield KeptBench(control, app, directory / "shared")
-    finally:
-        await stop_task(running)
-        await app.close()
-        await control.stop()
-        assert not marked(directory / "agent")
+    stack.push_async_callback(app.close)
+    stack.push_async_callback(stop_task, asyncio.create_task(app.run()))
+    return app

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+import socket
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from tenuto.schemas.config.environment import Environment
-from tenuto.workers.harness import process_state
+from tenuto.workers.harness import leftovers, process_state, run_leader
 from tenuto.workers.harness.kept_worker import CACHES, CLEARED
 from tenuto.workers.harness.users_code import UsersCode, still_held
 
@@ -84,3 +87,58 @@ def test_the_setting_is_written_only_where_it_is_used() -> None:
     assert '"reuse_worker":true' in Environment(reuse_worker=True).model_dump_json()
     with pytest.raises(ValidationError, match="reuse_worker is for processes of the node"):
         Environment.model_validate({"image": "python:3.12", "reuse_worker": True})
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_open_files_are_found_where_a_process_may_not_look_at_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    if private:
+        monkeypatch.setattr(leftovers.os, "listdir", refuse)
+        monkeypatch.setattr(leftovers.os, "readlink", refuse)
+    monkeypatch.setattr(leftovers, "SETTLE_SECONDS_MAX", 0.0)
+    left = leftovers.Leftovers()
+    assert left._files_left() == ""
+    with (tmp_path / "open").open("w"):
+        assert left._files_left().startswith("it left open files (" + ("file " if private else str(tmp_path)))
+    assert left._files_left() == ""
+
+
+@pytest.mark.parametrize("how", ["time", "agent", "order", "killed"])
+def test_a_waiting_worker_is_given_up(how: str) -> None:
+    """In a fork, as a leader handles signals."""
+    control, agent = socket.socketpair()
+    if (leader := os.fork()) == 0:
+        run_leader.KEPT_SECONDS_MAX = 0.0 if how == "time" else 600.0
+        agent.close()
+        if (worker := os.fork()) == 0:
+            signal.pause()
+        found = run_leader.RunLeader(control, socket.socketpair()[0], worker, adopts=True)
+        found._wake_at_ends()
+        control.sendall(b"w")
+        line = found._wait_order()
+        expected = b"an order" if how == "order" else b""
+        os._exit(0 if line == expected and _is_there(worker) == (how == "order") else 1)
+    control.close()
+    assert agent.recv(1) == b"w"
+    if how == "agent":
+        agent.close()
+    elif how == "order":
+        agent.sendall(b"an order\n")
+    elif how == "killed":
+        (worker,) = run_leader._children(leader)
+        os.kill(worker, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]) == 0
+    agent.close()
+
+
+def _is_there(worker: int) -> bool:
+    try:
+        os.kill(worker, 0)
+    except ProcessLookupError:
+        return False
+    os.kill(worker, signal.SIGKILL)
+    return True

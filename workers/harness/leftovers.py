@@ -8,10 +8,11 @@ import contextlib
 import ctypes
 import gc
 import os
+import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 SETTLE_SECONDS_MAX = 1.0
 """Longest wait for threads and connections that are about to end, such as those of the last report: usually some milliseconds."""
@@ -23,6 +24,8 @@ MEMORY_MORE_MAX = 0.25
 run to run. A process that leaks ends long before it takes what others need."""
 MEMORY_MORE_BYTES_MAX = 64 << 20
 """Growth that is always allowed: trials of one search differ in the size of their models."""
+DESCRIPTORS_LOOKED_AT = 4_096
+"""Descriptors that are tried where they cannot be listed: the kernel gives the lowest free number, and few have more."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -94,16 +97,29 @@ def _files() -> Counter[str]:
     """Open descriptors by what they are: files by name, sockets and pipes by kind. Devices and what a kernel makes without a name
     belong to libraries, which keep them."""
     found: Counter[str] = Counter()
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) <= 2:  # a run's own output
-            continue
-        with contextlib.suppress(OSError):  # that of the listing itself
-            target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith(("socket:", "pipe:")):
-                found[target.partition(":")[0]] += 1
-            elif (target.startswith("/") and not target.startswith(("/dev/", "/proc/"))) or target.startswith("/dev/shm/"):
-                found[target] += 1
+    for descriptor in _descriptors():
+        with contextlib.suppress(OSError):  # it is not open, or that of the listing itself
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISSOCK(kind) or stat.S_ISFIFO(kind):
+                found["a socket" if stat.S_ISSOCK(kind) else "a pipe"] += 1
+            elif stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+                found[_name(descriptor)] += 1
     return found
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        names = os.listdir("/proc/self/fd")
+    except PermissionError:  # a private process (launch/memory_protection.py) may not look at its own
+        return range(3, DESCRIPTORS_LOOKED_AT)
+    return [number for number in map(int, names) if number > 2]  # those before are a run's own output
+
+
+def _name(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except PermissionError:
+        return f"file {os.fstat(descriptor).st_ino}"
 
 
 def _memory_bytes() -> int:
