@@ -17,7 +17,7 @@ from tenuto.workers.agent.runtimes.process.processes import marked
 from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, trial_that
 
 CHANGES = trial_that(
-    "import decimal, locale, logging, signal, tempfile, threading, warnings",
+    "import decimal, locale, logging, signal, tempfile, threading, time, warnings",
     "found = {",
     "    'rounding': decimal.getcontext().prec, 'umask': os.umask(0o22), 'errors': numpy.geterr()['over'],",
     "    'levels': [logging.getLogger().level, logging.getLogger('here').level, len(logging.getLogger().handlers)],",
@@ -27,6 +27,9 @@ CHANGES = trial_that(
     "    'hooks': len(nn.modules.module._global_forward_hooks), 'grad': torch.is_grad_enabled(), 'stdout': sys.stdout.name,",
     "    'builtin': hasattr(__builtins__, 'here') or 'here' in vars(__import__('builtins')), 'variables': len(os.environ),",
     "    'mine': 'mine' in sys.modules, 'temporary': tempfile.gettempdir() == os.environ['TMPDIR'],",
+    "    'zone': time.tzname, 'way': [sys.stdout.line_buffering, sys.stdout.write_through, sys.stdout.errors],",
+    "    'backward': torch._C._is_multithreading_enabled(), 'rounds': torch.backends.fp32_precision,",
+    "    'count': torch.get_num_threads(),",
     "    'threads': threading.active_count(), 'calls': len(CALLS), 'device': str(torch.ones(1).device),",
     "}",
     "print('found ' + json.dumps(found, sort_keys=True))",
@@ -38,6 +41,9 @@ CHANGES = trial_that(
     "nn.modules.module.register_module_forward_hook(lambda *_: None); __import__('builtins').here = 1",
     "os.environ['HERE'] = '1'; sys.modules['mine'] = type(sys)('mine'); os.chdir('/'); sys.stdout = sys.stderr",
     "torch.set_default_device('cpu'); torch.set_default_dtype(torch.float64); CALLS.append(2)",
+    "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset(); sys.stdout.reconfigure(line_buffering=False, errors='replace')",
+    "torch.autograd.set_multithreading_enabled(False).__enter__(); torch.backends.fp32_precision = 'tf32'",
+    "numpy.random.set_bit_generator(numpy.random.MT19937(1)); torch.set_num_threads(3)",
     "self.model.double()",
 )
 LEFT = trial_that(

@@ -9,6 +9,7 @@ import socket
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pydantic import ValidationError
@@ -63,6 +64,17 @@ def test_only_the_users_modules_are_forgotten(tmp_path: Path, monkeypatch: pytes
     assert code.unforgettable() == "compiled_of_a_user is compiled code, which Python loads once"
     code.forget()
     assert set(sys.modules) - before <= {"colorsys"}
+
+
+def test_modules_that_code_has_made_belong_to_the_package_whose_name_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = UsersCode()
+    for name, file in (("json.made", None), ("json.named", "_named.py"), ("of_nobody_known", None)):
+        module = ModuleType(name)
+        module.__file__ = file
+        monkeypatch.setitem(sys.modules, name, module)
+    code.forget()
+    assert {"json.made", "json.named"} <= set(sys.modules)
+    assert "of_nobody_known" not in sys.modules
 
 
 def test_a_module_that_was_replaced_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

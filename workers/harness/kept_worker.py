@@ -61,7 +61,11 @@ class KeptWorker:
 
     def next(self, code: int, say: Callable[[str], None]) -> bool:
         """Waits for the next run after one that ended with this exit code. False: there is none for this process."""
-        if why := self._give_back():
+        try:
+            why = self._give_back()
+        except Exception as error:  # of an object of the user's: what it has left undone is not known
+            why = f"{type(error).__name__}: {error}"
+        if why:
             say(f"this process is not used for the next trial: {why}")
             return False
         try:

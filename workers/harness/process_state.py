@@ -21,6 +21,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import typing
 import warnings
 import weakref
@@ -72,13 +73,20 @@ def _limits() -> GiveBack:
 def _streams() -> GiveBack:
     names = ("stdin", "stdout", "stderr")
     before = {name: getattr(sys, name) for name in names}
+    ways = {name: (stream.encoding, stream.errors, stream.line_buffering) for name, stream in before.items()}
 
     def give_back() -> str:
         for name in names:
             with contextlib.suppress(Exception):  # the user's own object
                 getattr(sys, name).flush()
             setattr(sys, name, before[name])
-        return "standard output was closed" if any(stream is None or stream.closed for stream in before.values()) else ""
+        if any(stream is None or stream.closed for stream in before.values()):
+            return "standard output was closed"
+        for name, stream in before.items():
+            encoding, errors, by_lines = ways[name]
+            if (stream.encoding, stream.errors, stream.line_buffering, stream.write_through) != (*ways[name], False):
+                stream.reconfigure(encoding=encoding, errors=errors, line_buffering=by_lines, write_through=False)
+        return ""
 
     return give_back
 
@@ -95,6 +103,7 @@ def _system() -> GiveBack:
     recursion, switch, digits = sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()
     names_built_in, pickled, hook = vars(builtins), dict(copyreg.dispatch_table), threading.excepthook
     own = dict(names_built_in)
+    environment, zone = os.environ, os.environ.get("TZ")
     umask, place, stack = _umask(), locale.setlocale(locale.LC_ALL), threading.stack_size()
 
     def give_back() -> str:
@@ -121,6 +130,11 @@ def _system() -> GiveBack:
         names_built_in.update(own)
         copyreg.dispatch_table.clear()
         copyreg.dispatch_table.update(pickled)
+        os.environ = environment  # type: ignore[misc]  # noqa: B003 - its content is the next run's
+        if os.environ.get("TZ") != zone:
+            os.environ.pop("TZ", None)
+            os.environ |= {} if zone is None else {"TZ": zone}
+            time.tzset()
         os.umask(umask)
         os.chdir("/")  # the model directory may be removed
         locale.setlocale(locale.LC_ALL, place)

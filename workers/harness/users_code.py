@@ -80,8 +80,9 @@ class UsersCode:
         if spec is not None and spec.origin in ("built-in", "frozen"):
             return True
         file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
-        if file is None:
-            return False  # a module that code has made: whose, is not known
+        if not isinstance(file, str) or not os.path.isabs(file):  # one that code has made: that of the package whose name it has
+            top = sys.modules.get(module.__name__.partition(".")[0])
+            return isinstance(top, ModuleType) and top is not module and self._is_installed(top)
         path = os.path.realpath(file)
         context = entered_context()
         return path.startswith(self._places) and not (context is not None and path.startswith(f"{context}/"))

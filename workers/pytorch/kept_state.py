@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer, optimizer
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from tenuto.workers.pytorch import seeds, snapshots
@@ -27,12 +28,18 @@ _PATCHED: Sequence[ModuleType | type] = (
     torch.Tensor, nn.Module, nn.Parameter, Optimizer, DataLoader, Dataset, Sampler,
 )  # fmt: skip
 """Modules and classes whose functions are compared: one that was put in another's place would serve the next trial, too."""
+_PRECISE = tuple(
+    f"backends{part}"
+    for part in ("", ".cuda.matmul", *(f".{one}{of}" for one in ("cudnn", "mkldnn") for of in ("", ".matmul", ".conv", ".rnn")))
+)
+"""Places of settings of the precision of 32-bit numbers, the general one first."""
 multiprocessing_of_torch: Any = torch.multiprocessing
+generators: Any = np.random
 _HOOKS = tuple(name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("hooks"))
 
 
 def note() -> Callable[[], str]:
-    settings = {name: (setting, setting[0]()) for name, setting in _settings().items()}
+    settings = {name: (setting, _now(setting[0])) for name, setting in _settings().items()}
     functions = [(owner, _functions(owner)) for owner in _PATCHED]
     hooks = [(getattr(nn.modules.module, name), dict(getattr(nn.modules.module, name))) for name in _HOOKS]
     of_steps = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
@@ -67,10 +74,11 @@ def note() -> Callable[[], str]:
             multiprocessing.set_start_method(None, force=True)
         vars(torch._tensor_str.PRINT_OPTS).update(printed)
         np.set_printoptions(**numpy_printed)
-        for name, ((now, put), value) in settings.items():
-            if now() != value:
+        signal_handling._SIGCHLD_handler_set = False  # the handler itself was given back: the next loader sets it again
+        for name, ((read, put), value) in settings.items():
+            if _now(read) != value:
                 put(value)
-                if now() != value:
+                if _now(read) != value:
                     return f"{name} was changed, and cannot be given back"
         for owner, before_functions in functions:
             if changed := _difference(owner, before_functions):
@@ -92,7 +100,13 @@ def _end_loaders() -> None:
 def _settings() -> Mapping[str, _Setting]:
     """Settings by their names: how each is read, and set."""
     cudnn, cuda, mkldnn = torch.backends.cudnn, torch.backends.cuda, torch.backends.mkldnn
-    found: dict[str, _Setting] = {
+    found: dict[str, _Setting] = {}
+    # First: where these were set, the older names of the same settings cannot be read.
+    for place in _PRECISE:
+        owner = _place(place)
+        if hasattr(owner, "fp32_precision"):
+            found[f"torch.{place}.fp32_precision"] = _attribute(owner, "fp32_precision")
+    found |= {
         "the default type of tensors": (torch.get_default_dtype, torch.set_default_dtype),
         "the number of threads": (torch.get_num_threads, torch.set_num_threads),
         "the gradients' mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
@@ -106,6 +120,12 @@ def _settings() -> Mapping[str, _Setting]:
             lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
         ),
         "the cache of autocast": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+        "the inference mode": (torch.is_inference_mode_enabled, lambda value: None),
+        "threads of the backward pass": (
+            torch._C._is_multithreading_enabled,
+            torch._C._set_multithreading_enabled,
+        ),
+        "NumPy's generator": (generators.get_bit_generator, generators.set_bit_generator),
         "NumPy's errors": (np.geterr, lambda value: np.seterr(**value)),
     }
     for device in ("cpu", "cuda"):
@@ -114,6 +134,8 @@ def _settings() -> Mapping[str, _Setting]:
         (cudnn, ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")),
         (cuda.matmul, ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")),
         (mkldnn, ("enabled", "deterministic", "allow_tf32")),
+        (torch.backends.opt_einsum, ("enabled", "strategy")),
+        (torch.backends.quantized, ("engine",)),
         (torch.utils.deterministic, ("fill_uninitialized_memory",)),
     )
     for owner, names in flags:
@@ -124,6 +146,21 @@ def _settings() -> Mapping[str, _Setting]:
         read, put = getattr(cuda, f"{way}_sdp_enabled", None), getattr(cuda, f"enable_{way}_sdp", None)
         if read is not None and put is not None:
             found[f"attention by {way}"] = (read, put)
+    return found
+
+
+def _now(read: Callable[[], Any]) -> Any:
+    """Value of a setting; None where torch refuses to say it, because two of its names contradict each other."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+def _place(name: str) -> Any:
+    found: Any = torch
+    for part in name.split("."):
+        found = getattr(found, part, None)
     return found
 
 
