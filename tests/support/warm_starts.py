@@ -5,6 +5,7 @@ serves the whole test session."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -31,6 +32,9 @@ import costs a process 7 to 12 seconds of processor time, so tests of the same b
 FRAMEWORKS = dict.fromkeys(KERAS.values(), "keras")
 """What an agent's warm process is for that has imported these; all others are for PyTorch. TensorFlow's lacks torch, which costs
 four seconds more."""
+SHARED_VARIABLE = "TEST_SHARED_WORKERS"
+"""If set, a trial takes over the process of the one before, whatever that was, if it has stayed: every test of exactness has to
+pass so, too."""
 PROGRAM_VARIABLE = "TEST_PROGRAM"
 """A program, with its arguments as JSON, that is run in place of a trial."""
 FORKED_ENDS = Path(__file__).with_name("forked_ends.py")
@@ -139,6 +143,7 @@ class WarmStarts:
         """`modules`: what to import besides what an agent's warm process imports. `inside`: a command that runs another one, in a
         network namespace for example."""
         self._channel, theirs = socket.socketpair()
+        self._last: KeptProcess | None = None
         log = Path(tempfile.gettempdir()) / f"tenuto-warm-{os.getpid()}-{len(_STARTS)}.log"
         command = ("-m", "tenuto.workers.harness.zygote") if not modules else ("-c", _MORE_MODULES)
         with theirs, log.open("wb") as output:
@@ -168,8 +173,18 @@ class WarmStarts:
 
     def start(self, environment: Mapping[str, str], cwd: Path, log: Path, errors: Path | None = None) -> WarmProcess:
         """`errors`: file of its standard error, if that is not to be mixed with what it prints."""
+        if SHARED_VARIABLE in os.environ and errors is None and not {GANG_VARIABLE, PROGRAM_VARIABLE} & environment.keys():
+            return self._start_shared(environment, cwd, log)
         with self.fork() as ours:
             return WarmProcess(*_begin(ours, environment, cwd, log, errors or log))
+
+    def _start_shared(self, environment: Mapping[str, str], cwd: Path, log: Path) -> WarmProcess:
+        before, self._last = self._last, None
+        if before is not None and before.kept:
+            with contextlib.suppress(OSError, ValueError):  # it has waited too long
+                self._last = self.start_kept(environment, cwd, log, before)
+        self._last = self._last or self.start_kept(environment, cwd, log)
+        return self._last
 
     def start_kept(self, environment: Mapping[str, str], cwd: Path, log: Path, before: Any = None) -> KeptProcess:
         """A run whose worker may stay. `before`: one whose worker has stayed, and takes it over; None: there is none."""

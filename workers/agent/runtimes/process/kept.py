@@ -42,11 +42,12 @@ class Likeness:
         """None: the run has a process of its own."""
         assignment = work.assignment
         config = assignment.config
-        wants = config.environment.reuse_worker and not (work.secrets or is_gang(assignment))
+        slots = slots_on(assignment, agent_id)
+        wants = config.environment.reuse_worker and bool(slots) and not (work.secrets or is_gang(assignment))
         if not wants or script_of(config.entrypoint) is not None:
             return None
         variables = {name: value for name, value in environment.items() if name not in PER_RUN}
-        return cls(assignment.experiment_id, work.context, slots_on(assignment, agent_id), config, variables)
+        return cls(assignment.experiment_id, work.context, slots, config, variables)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class KeptWorkers:
         self._running[spawned.identity] = likeness
 
     def note_ended(self, spawned: WarmSpawned) -> None:
-        """Notes the end of a run: its worker stays, if it has said so."""
+        """Notes the end of a run: its worker stays, if it has said so. Otherwise its leader leaves, too."""
         likeness = self._running.pop(spawned.identity, None)
         if spawned.kept and likeness is not None:
             self._kept[likeness.slots] = _Kept(spawned, likeness)

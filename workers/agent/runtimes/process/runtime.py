@@ -203,6 +203,8 @@ class ProcessRuntime(RunDirectories):
     async def abandon(self, handle: Handle) -> None:
         if (spawned := self._waiting.pop(handle, None)) is not None:
             spawned.abandon()
+            if isinstance(spawned, WarmSpawned):
+                self.kept.note_ended(spawned)
 
     async def kill(self, handle: Handle) -> None:
         while not self.kept.is_over(handle):
@@ -227,7 +229,8 @@ class ProcessRuntime(RunDirectories):
             found = await asyncio.to_thread(self._exit, allocation_id)
         except BaseException:
             if forked is not None:
-                forked.abandon()  # called again, this waits for its end
+                forked.kept = False
+                self.kept.note_ended(forked)  # called again, this waits for the end of its leader
             raise
         if forked is not None:
             self.kept.note_ended(forked)
