@@ -15,6 +15,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.confinement import can_confine
 from tenuto.workers.agent.runtimes.process.processes import marked
 from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, trial_that
+from tests.support.runtimes import work_of
 
 CHANGES = trial_that(
     "import decimal, locale, logging, signal, tempfile, threading, time, warnings",
@@ -172,6 +173,17 @@ def _others() -> list[dict[str, Any]]:
         {"reuse": False},
         {},
     ]
+
+
+async def test_a_run_of_another_runtime_on_its_slots_ends_it(bench: KeptBench) -> None:
+    trial = bench.assignment()
+    await bench.train(trial)
+    assert len(marked(bench.app._directory)) == 2
+    other = trial.model_copy(update={"slots": (trial.slots[0].model_copy(update={"slot_ids": (1,)}),)})
+    await bench.app.runtime.vacate(work_of(bench.shared, other))
+    assert len(marked(bench.app._directory)) == 2, "that is another slot"
+    await bench.app.runtime.vacate(work_of(bench.shared, trial))
+    assert not marked(bench.app._directory)
 
 
 async def test_a_paused_trial_leaves_its_worker_to_the_next(bench: KeptBench) -> None:

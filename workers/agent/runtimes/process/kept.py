@@ -81,22 +81,27 @@ class KeptWorkers:
             spawned.abandon()
             self._runs.pop(spawned.identity, None)
 
+    async def vacate(self, slots: tuple[int, ...]) -> None:
+        """Ends all workers that hold one of these slots."""
+        for key in [key for key in self._kept if not set(key).isdisjoint(slots)]:
+            await self._end(self._kept.pop(key).spawned)
+
     async def take(self, slots: tuple[int, ...], likeness: Likeness | None, job: Callable[[], ForkOrder]) -> WarmSpawned | None:
         """The worker that waits for such a run on these slots, with its order; None: there is none. Ends all others that hold one
         of the slots. `likeness`: None for a run with a process of its own."""
-        for key in [key for key in self._kept if not set(key).isdisjoint(slots)]:
-            kept = self._kept.pop(key)
-            if kept.likeness == likeness:
-                try:
-                    await kept.spawned.again(job())
-                except (OSError, TimeoutError, ValueError):  # it has waited too long, or was killed
-                    await self._end(kept.spawned)
-                    continue
-                kept.spawned.runs_before += 1
-                self.reused += 1
-                return kept.spawned
+        kept = self._kept.get(slots)
+        if likeness is None or kept is None or kept.likeness != likeness:
+            await self.vacate(slots)
+            return None
+        del self._kept[slots]
+        try:
+            await kept.spawned.again(job())
+        except (OSError, TimeoutError, ValueError):  # it has waited too long, or was killed
             await self._end(kept.spawned)
-        return None
+            return None
+        kept.spawned.runs_before += 1
+        self.reused += 1
+        return kept.spawned
 
     def is_over(self, handle: Handle) -> bool:
         """True if that run has ended, although its leader lives, without a run or with a later one."""

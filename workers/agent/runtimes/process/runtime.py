@@ -164,6 +164,9 @@ class ProcessRuntime(RunDirectories):
             directory.parent.chmod(PASSING)
             self._account.own(directory, 0o700)
 
+    async def vacate(self, work: Work) -> None:
+        await self.kept.vacate(slots_on(work.assignment, self._node.agent_id))
+
     async def start(self, work: Work) -> Handle:
         files = self.host.files(work.allocation_id)
         environment = worker_environment(self.host, work, self._temporary.pop(work.allocation_id))
