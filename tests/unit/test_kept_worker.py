@@ -86,6 +86,19 @@ def test_a_module_that_was_replaced_is_given_back(monkeypatch: pytest.MonkeyPatc
     assert sys.modules["colorsys"] is colorsys
 
 
+def test_finders_of_libraries_stay_and_those_of_the_user_go() -> None:
+    of_a_library = type("Finder", (), {"__module__": "json"})()
+    of_a_user = type("Finder", (), {"__module__": "of_a_user"})()
+    first, second = object(), object()
+    for now, then in (
+        ([of_a_library, first, second, of_a_user, None], [of_a_library, first, second]),
+        ([of_a_user, first, second, of_a_library], [first, second, of_a_library]),
+        ([second], [first, second]),
+    ):
+        process_state._give_back_finders(now, [first, second])
+        assert now == then
+
+
 def test_exit_handlers_and_limits_that_changed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [process_state._exits(), process_state._limits()]
     assert [part() for part in parts] == ["", ""]

@@ -99,7 +99,7 @@ _OF_SYS = (
 def _system() -> GiveBack:
     """The interpreter: paths, hooks and limits of `sys`, built-in names, directory, mask of new files, locale."""
     before = {name: getattr(sys, name) for name in _OF_SYS if hasattr(sys, name)}
-    lists = {name: list(getattr(sys, name)) for name in ("path", "meta_path", "path_hooks")}
+    path, finders = sys.path[:], {name: list(getattr(sys, name)) for name in ("meta_path", "path_hooks")}
     recursion, switch, digits = sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()
     names_built_in, pickled, hook = vars(builtins), dict(copyreg.dispatch_table), threading.excepthook
     own = dict(names_built_in)
@@ -112,8 +112,9 @@ def _system() -> GiveBack:
                 setattr(sys, name, before[name])
             elif hasattr(sys, name):
                 delattr(sys, name)
-        for name, values in lists.items():
-            getattr(sys, name)[:] = values
+        sys.path[:] = path
+        for name, values in finders.items():
+            _give_back_finders(getattr(sys, name), values)
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 delattr(sys, name)
@@ -128,8 +129,7 @@ def _system() -> GiveBack:
         for name in [name for name in names_built_in if name not in own]:
             del names_built_in[name]
         names_built_in.update(own)
-        copyreg.dispatch_table.clear()
-        copyreg.dispatch_table.update(pickled)
+        copyreg.dispatch_table.update(pickled)  # what libraries have added since stays, as they are not imported again
         os.environ = environment  # type: ignore[misc]  # noqa: B003 - its content is the next run's
         if os.environ.get("TZ") != zone:
             os.environ.pop("TZ", None)
@@ -145,6 +145,18 @@ def _system() -> GiveBack:
         return ""
 
     return give_back
+
+
+def _give_back_finders(now: list[Any], before: list[Any]) -> None:
+    """Leaves those that were there, and those of libraries: these are not imported again, and may need them."""
+    own = {id(finder) for finder in before}
+    added = [finder for finder in now if id(finder) not in own and _module_of(finder) in sys.modules.keys() - {"builtins"}]
+    first = bool(added) and now[0] is added[0]  # one that is asked before all others
+    now[:] = [*added, *before] if first else [*before, *added]
+
+
+def _module_of(finder: Any) -> str:
+    return str(getattr(finder, "__module__", None) or type(finder).__module__)
 
 
 def _umask() -> int:
@@ -173,7 +185,8 @@ def _signals() -> GiveBack:
 
 
 def _logging() -> GiveBack:
-    """Loggers. Those that are new stay, as modules hold them, and are as new ones are."""
+    """Loggers. Those that are new stay, as modules hold them, and are as new ones are; those of libraries that were imported
+    meanwhile stay as they are."""
     manager, root = logging.Logger.manager, logging.root
     before = {name: _settings(logger) for name, logger in manager.loggerDict.items() if isinstance(logger, logging.Logger)}
     of_root, handlers, disabled = _settings(root), logging._handlerList[:], manager.disable  # type: ignore[attr-defined]
@@ -184,7 +197,7 @@ def _logging() -> GiveBack:
     def give_back() -> str:
         logging.captureWarnings(False)
         for name, logger in manager.loggerDict.items():
-            if isinstance(logger, logging.Logger):
+            if isinstance(logger, logging.Logger) and (name in before or name.partition(".")[0] not in sys.modules):
                 _set(logger, before.get(name, _NEW))
         _set(root, of_root)
         for reference in logging._handlerList[:]:  # type: ignore[attr-defined]
