@@ -12,7 +12,7 @@ LOAD ?= 4
 FIRST_SEED ?= 1
 KUBERNETES_CACHE ?= $(HOME)/.cache/tenuto
 # Those of `make bench`; the others measure against peers that are not installed here, or take long.
-BENCHMARKS := event_log service_loop decision_latency reports turnover start_up containers scheduler scheduler_events provisioning search \
+BENCHMARKS := event_log service_loop decision_latency reports turnover kept_workers start_up containers scheduler scheduler_events provisioning search \
 	training checkpoints checkpoint_stall checkpoint_kills distributed client
 BENCH_scheduler := --events 500 --policy priority
 STAMP := $(VENV)/.installed

@@ -95,7 +95,7 @@ class Cluster(EmbeddedCluster):
         path.write_text(json.dumps(config))
         experiment = str(json.loads(self.cli("exp", "create", str(path), str(self.with_steps), "--json"))["id"])
         self.cli("exp", "wait", experiment)
-        return experiment, [(allocation, what, float(at)) for allocation, what, at in self.words()]
+        return experiment, [(allocation, what, float(at)) for allocation, what, at, *_ in self.words()]
 
     def granted(self, experiment: str) -> float:
         text = self.cli("event", "tail", "--from", "1", "--experiment", experiment, "--json", "--no-follow")

@@ -31,12 +31,13 @@ class Cluster(EmbeddedCluster):
     def __init__(self, directory: Path, warm: bool) -> None:
         super().__init__(directory, MODEL, {"TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0"}, own=not warm)
 
-    def create(self, batches: int, trials: int, step_seconds: float) -> str:
+    def create(self, batches: int, trials: int, step_seconds: float, *, reuse: bool = False) -> str:
         self.steps.write_text("")
         return self.submit(
             {
                 "name": "turnover",
                 "entrypoint": "model_def:TurnoverTrial",
+                **({"environment": {"reuse_worker": True}} if reuse else {}),
                 "hyperparameters": {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}},
                 "searcher": {
                     "name": "random",
@@ -51,15 +52,15 @@ class Cluster(EmbeddedCluster):
         )
 
     def lines(self) -> list[tuple[str, str, float]]:
-        return [(allocation, what, float(at)) for allocation, what, at in self.words()]
+        return [(allocation, what, float(at)) for allocation, what, at, *_ in self.words()]
 
     def wait_lines(self, count: int) -> None:
         self.wait(self.lines, lambda lines: len(lines) >= count, f"step {count}")
 
 
-def turnover(cluster: Cluster, trials: int) -> tuple[list[float], float, str]:
-    """Seconds between trials; trials per second; the experiment."""
-    experiment = cluster.create(8, trials, 0.0)
+def turnover(cluster: Cluster, trials: int, *, reuse: bool = False) -> tuple[list[float], float, str]:
+    """Seconds between trials; trials per second; the experiment. `reuse`: one process for all trials."""
+    experiment = cluster.create(8, trials, 0.0, reuse=reuse)
     cluster.cli("exp", "wait", experiment)
     lines = cluster.lines()
     gaps = [after[2] - before[2] for before, after in itertools.pairwise(lines) if before[0] != after[0]]

@@ -112,6 +112,12 @@ class Environment(Model):
     """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. The
     values are never recorded, and are masked in the workers' output."""
 
+    reuse_worker: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the next trial of this experiment on the same slot may take over the process of one that ended in order, which is
+    sooner than to start another. Your modules are imported anew; settings of libraries other than torch and NumPy stay as your
+    code set them. For Trial classes on one slot, in processes of the node and without secrets; other trials have a process of
+    their own."""
+
     @property
     def secret_references(self) -> frozenset[str]:
         """All secrets that an agent needs to start a trial."""
@@ -161,6 +167,8 @@ class Environment(Model):
         if self.image is None and self.container_fields:
             name = self.container_fields[0]
             raise ValueError(f"{name} is for a container; name its image, too, or leave {name} out")
+        if self.image is not None and self.reuse_worker:
+            raise ValueError("reuse_worker is for processes of the node; leave it out, as containers of an image are kept warm")
         targets = [mount.path for mount in self.mounts]
         if len(set(targets)) < len(targets):
             raise ValueError("mounts: two of them have the same path in the container; give one another target")

@@ -20,8 +20,8 @@ from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.process.warm import Zygote
 from tenuto.workers.agent.runtimes.runtime import Handle
+from tenuto.workers.harness.fork_orders import ForkOrder
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import ForkOrder
 from tests.support.runtimes import make_runtime, work_of
 from tests.support.waiting import SECONDS_MAX, until_on_loop
 

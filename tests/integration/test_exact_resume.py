@@ -144,3 +144,22 @@ def test_extending_in_steps_equals_training_in_one_go(tmp_path: Path, uninterrup
         assert run.wait() == 0, run.output()
         assert [report.batches for report in agent.validations()] == [10, 20, 40]
         assert_equal(content(agent), uninterrupted)
+
+
+@pytest.mark.parametrize("loader_workers", [0, 2])
+def test_runs_that_share_a_process_equal_one_of_its_own(
+    tmp_path: Path, uninterrupted: dict[str, Any], loader_workers: int
+) -> None:
+    """The whole training, its first part, and the rest of it, one after the other in one worker that stays."""
+    with bench(tmp_path / "t", loader_workers) as trial:
+        trial.keeps = True
+        assert_equal(content(finish(trial)), uninterrupted)
+        assert_equal(content(finish(trial)), uninterrupted)
+        agent = trial.agent(TARGET_BATCHES)
+        agent.react = lambda report: (
+            pb.Directive(action=pb.Directive.PAUSE, target_length=TARGET_BATCHES) if report.kind == "checkpoint" else None
+        )
+        run = trial.start(agent)
+        assert run.wait() == 81, run.output()
+        assert_equal(content(finish(trial, agent.checkpoints()[-1])), uninterrupted)
+        assert len({run.process.pid for run in trial.runs}) == 1

@@ -40,7 +40,7 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables
 from tests.support.waiting import until
-from tests.support.warm_starts import WarmProcess, warm_starts
+from tests.support.warm_starts import WarmProcess, stop_kept, warm_starts
 from tests.support.worker_run import WAIT_SECONDS_MAX, WorkerRun
 
 TOKEN = "stand-in-token"
@@ -240,6 +240,7 @@ class WorkerBench:
         self.checkpoint_directory = directory / "checkpoints" / "1" / "1-1"
         self.stores = Stores(directory / "checkpoints")
         """The stores named in the workers' assignments."""
+        self.keeps = False  # True: all runs share the process of the first one
         self.allocations = 0
         self.runs: list[WorkerRun] = []
         self.agents: list[AgentStandIn] = []
@@ -263,6 +264,7 @@ class WorkerBench:
         for run in self.runs:
             if run.process.poll() is None:
                 run.kill()
+        stop_kept(run.process for run in self.runs)
         for agent in self.agents:
             agent.stop()
         self._temporary.cleanup()
@@ -322,6 +324,9 @@ class WorkerBench:
         }
         if self._cold:
             process: subprocess.Popen[str] | WarmProcess = self._start_cold(variables, log)
+        elif self.keeps:
+            before = self.runs[-1].process if self.runs else None
+            process = warm_starts(self._modules).start_kept(variables, self.context_directory, log, before)
         else:
             process = warm_starts(self._modules).start(variables, self.context_directory, log)
         run = WorkerRun(process, log)

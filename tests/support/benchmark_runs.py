@@ -25,8 +25,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "chaos": (), "checkpoint_kills": (), "checkpoint_stall": (), "checkpoints": (), "client": (), "containers": (),
     "ddp_resume": (),
     "decision_latency": (), "distributed": (), "event_log": (), "event_streams": (), "from_determined": ("{determined}",),
-    "horovod": (), "idle_connections": (), "lists": (), "metric_layouts": (), "metrics": (), "mlflow_ingest": (), "page": (),
-    "past_queue": (),
+    "horovod": (), "idle_connections": (), "kept_workers": (), "lists": (), "metric_layouts": (), "metrics": (),
+    "mlflow_ingest": (), "page": (), "past_queue": (),
     "provisioning": (), "provisioning_days": (), "reports": (), "scheduler": (), "scheduler_events": (), "search": (),
     "search_kills": (), "search_noise": (), "search_noise_rules": (), "search_quality": (), "service_loop": (),
     "shared_cluster": (), "start_up": (), "training": (), "turnover": (), "webhooks": (),
@@ -38,7 +38,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
 """Arguments of the small form, besides --small. Without their peers (the extra `bench`, peers/requirements.txt, an MLflow server)
 event_log, metrics, mlflow_ingest, curves_peers and trials_per_second run what needs none."""
 ON_A_CLUSTER = {
-    "chaos", "client", "distributed", "mlflow_ingest", "search_kills", "shared_cluster", "turnover", "peers/trials_per_second",
+    "chaos", "client", "distributed", "kept_workers", "mlflow_ingest", "search_kills", "shared_cluster", "turnover",
+    "peers/trials_per_second",
 }  # fmt: skip
 """They share a running cluster: its start, with what its two agents import, costs twenty seconds of a processor. What two of them
 kill is waited for before the next one."""

@@ -5,6 +5,7 @@ serves the whole test session."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -13,13 +14,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.harness.fork_orders import KEPT, MARK_BYTES, ForkOrder
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 240.0
@@ -30,6 +32,9 @@ import costs a process 7 to 12 seconds of processor time, so tests of the same b
 FRAMEWORKS = dict.fromkeys(KERAS.values(), "keras")
 """What an agent's warm process is for that has imported these; all others are for PyTorch. TensorFlow's lacks torch, which costs
 four seconds more."""
+SHARED_VARIABLE = "TEST_SHARED_WORKERS"
+"""If set, a trial takes over the process of the one before, whatever that was, if it has stayed: every test of exactness has to
+pass so, too."""
 PROGRAM_VARIABLE = "TEST_PROGRAM"
 """A program, with its arguments as JSON, that is run in place of a trial."""
 FORKED_ENDS = Path(__file__).with_name("forked_ends.py")
@@ -94,11 +99,51 @@ class WarmProcess:
         os.close(self._ended)
 
 
+class KeptProcess(WarmProcess):
+    """One whose worker may stay."""
+
+    def __init__(self, leader: int, exit_file: Path, control: socket.socket) -> None:
+        super().__init__(leader, exit_file)
+        self.control = control
+        self.kept: bool | None = None
+        """None: its run has not been seen to end."""
+
+    def _wait(self, seconds: float | None) -> bool:
+        if self.kept is None:
+            if not select.select([self.control], [], [], seconds)[0]:
+                return False
+            self.kept = self.control.recv(1) == KEPT
+        return self.kept or super()._wait(seconds)
+
+
+def _begin(
+    control: socket.socket, environment: Mapping[str, str], cwd: Path, log: Path, errors: Path, *, keeps: bool = False
+) -> tuple[int, Path]:
+    """Gives a leader a run; its process id, and the file of the exit code."""
+    exit_file = log.with_name(f"{log.name}.exit")
+    exit_file.unlink(missing_ok=True)
+    job = ForkOrder(
+        environment={"PYTHONHASHSEED": "0", **environment},
+        cwd=str(cwd),
+        mark=str(log),
+        exit_file=str(exit_file),
+        stdout=str(log),
+        stderr=str(errors),
+        gang=GANG_VARIABLE in environment,
+        keeps=keeps,
+    )
+    control.sendall(json.dumps(job).encode() + b"\n")
+    leader = int(control.recv(32))
+    control.sendall(b"go\n")
+    return leader, exit_file
+
+
 class WarmStarts:
     def __init__(self, modules: tuple[str, ...] = (), inside: tuple[str, ...] = ()) -> None:
         """`modules`: what to import besides what an agent's warm process imports. `inside`: a command that runs another one, in a
         network namespace for example."""
         self._channel, theirs = socket.socketpair()
+        self._last: KeptProcess | None = None
         log = Path(tempfile.gettempdir()) / f"tenuto-warm-{os.getpid()}-{len(_STARTS)}.log"
         command = ("-m", "tenuto.workers.harness.zygote") if not modules else ("-c", _MORE_MODULES)
         with theirs, log.open("wb") as output:
@@ -128,26 +173,32 @@ class WarmStarts:
 
     def start(self, environment: Mapping[str, str], cwd: Path, log: Path, errors: Path | None = None) -> WarmProcess:
         """`errors`: file of its standard error, if that is not to be mixed with what it prints."""
+        if SHARED_VARIABLE in os.environ and errors is None and not {GANG_VARIABLE, PROGRAM_VARIABLE} & environment.keys():
+            return self._start_shared(environment, cwd, log)
+        with self.fork() as ours:
+            return WarmProcess(*_begin(ours, environment, cwd, log, errors or log))
+
+    def _start_shared(self, environment: Mapping[str, str], cwd: Path, log: Path) -> WarmProcess:
+        before, self._last = self._last, None
+        if before is not None and before.kept:
+            with contextlib.suppress(OSError, ValueError):  # it has waited too long
+                self._last = self.start_kept(environment, cwd, log, before)
+        self._last = self._last or self.start_kept(environment, cwd, log)
+        return self._last
+
+    def start_kept(self, environment: Mapping[str, str], cwd: Path, log: Path, before: Any = None) -> KeptProcess:
+        """A run whose worker may stay. `before`: one whose worker has stayed, and takes it over; None: there is none."""
+        assert before is None or before.kept, f"the worker of the run before has not stayed: {before.exit_file.with_suffix('')}"
+        control = self.fork() if before is None else before.control
+        return KeptProcess(*_begin(control, environment, cwd, log, log, keeps=True), control)
+
+    def fork(self) -> socket.socket:
+        """Socket to the leader of a new pair, which waits for its order."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._channel, [b"f"], [theirs.fileno()])
-        exit_file = log.with_name(f"{log.name}.exit")
-        exit_file.unlink(missing_ok=True)
-        with ours:
-            ours.settimeout(READY_SECONDS_MAX)
-            job = ForkOrder(
-                environment={"PYTHONHASHSEED": "0", **environment},
-                cwd=str(cwd),
-                mark=str(log),
-                exit_file=str(exit_file),
-                stdout=str(log),
-                stderr=str(errors or log),
-                gang=GANG_VARIABLE in environment,
-            )
-            ours.sendall(json.dumps(job).encode() + b"\n")
-            process = WarmProcess(int(ours.recv(32)), exit_file)
-            ours.sendall(b"go\n")
-        return process
+        ours.settimeout(READY_SECONDS_MAX)
+        return ours
 
     def close(self) -> None:
         """Closes the socket, at which the process ends; processes forked from it go on."""
@@ -156,6 +207,13 @@ class WarmStarts:
 
 
 _STARTS: dict[tuple[str, ...], WarmStarts] = {}
+
+
+def stop_kept(processes: Iterable[object]) -> None:
+    """Gives up workers that wait for another run."""
+    for process in processes:
+        if isinstance(process, KeptProcess):
+            process.control.close()
 
 
 def warm_starts(modules: tuple[str, ...] = ()) -> WarmStarts:

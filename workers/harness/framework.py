@@ -71,6 +71,12 @@ class Framework:
 
     # In a worker.
 
+    def note_state(self) -> Callable[[], str]:
+        """Notes the settings of the library that all code of a process shares: called before a run, where the library is
+        imported. The returned function gives them back after it, so that another run can begin in this process, and returns the
+        reason why none can; empty: all is as it was."""
+        return lambda: f"it has imported {self.library}, whose state cannot be given back"
+
     trial_class: str = ""
     """Name of the class that users derive a trial from. Empty: there is none."""
     strategies: frozenset[str] = frozenset()

@@ -32,6 +32,7 @@ from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
 from tenuto.workers.harness.framework import Worker
+from tenuto.workers.harness.kept_worker import KeptWorker
 from tenuto.workers.harness.notifier import Notifier
 from tenuto.workers.harness.quick_end import QuickEnd
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
@@ -51,19 +52,30 @@ EXIT_CODES: dict[Ending, int] = {
     "will_repeat": EXIT_CODE_WILL_REPEAT,
 }
 """Exit codes by ending; other endings have EXIT_FAILED."""
+KEPT_AFTER = frozenset({EXIT_CODES["finished"], EXIT_CODES["paused"]})
+"""Exit codes after which a worker may stay for another run. After a failure nothing is known of its state; after a preemption its
+slots are wanted by others."""
 EXIT_SECONDS_MAX = 30.0
 """Time for threads and exit handlers of the user's code; the slots are wanted by others."""
 
 
-def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
-    """Runs the worker. `wait_go`: returns when the user's code may be loaded; until then the worker may be abandoned."""
+def main(wait_go: Callable[[], None] | None = None, kept: KeptWorker | None = None) -> NoReturn:
+    """Runs the worker. `wait_go`: returns when the user's code may be loaded; until then the worker may be abandoned. `kept`: the
+    way by which it gets another run after one that ended in order; None: it has one run."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         environment = WorkerEnvironment.read()
     except KeyError as error:
         sys.exit(f"tenuto: {error.args[0]} is not set; workers are started by an agent (tenuto up, tenuto exp create).")
     ending = QuickEnd(EXIT_FAILED)  # the slots are wanted by others
-    ending.code = run(environment, wait_go)
+    if kept is None:
+        ending.code = run(environment, wait_go)
+    else:
+        kept.note()
+        ending.code = kept.run(lambda: run(environment, wait_go))
+        while ending.code in KEPT_AFTER and kept.next(ending.code, say):
+            environment, ending.code = WorkerEnvironment.read(), EXIT_FAILED
+            ending.code = kept.run(lambda environment=environment: run(environment, wait_go))  # type: ignore[misc]
     # Only after the training: exit handlers and threads of the user's code have a limit, training has none.
     threading.Thread(target=_end_late, args=[ending], daemon=True).start()
     sys.exit(ending.code)

@@ -35,6 +35,11 @@ class PyTorch(Framework):
 
         return rehearsal.PARTS
 
+    def note_state(self) -> Callable[[], str]:
+        from tenuto.workers.pytorch import kept_state
+
+        return kept_state.note()
+
     def watch_waits(self, waits: ScriptWaits) -> None:
         from tenuto.workers.pytorch import script_waits
 

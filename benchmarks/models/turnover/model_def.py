@@ -24,7 +24,12 @@ SLOW_WHILE = os.environ.get("SLOW_WHILE", "")
 
 def say(what: str) -> None:
     with open(STEPS_FILE, "a") as file:
-        file.write(f"{os.environ['TENUTO_ALLOCATION_ID']} {what} {time.time()}\n")
+        file.write(f"{os.environ['TENUTO_ALLOCATION_ID']} {what} {time.time()} {os.getpid()} {memory_bytes()}\n")
+
+
+def memory_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class TurnoverTrial(pytorch.PyTorchTrial):

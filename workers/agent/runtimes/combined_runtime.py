@@ -104,8 +104,16 @@ class SeveralRuntimes:
     async def prepare(self, work: Work) -> None:
         await self._for(work).prepare(work)
 
+    async def vacate(self, work: Work) -> None:
+        for runtime in self.all:
+            await runtime.vacate(work)
+
     async def start(self, work: Work) -> Handle:
-        return await self._for(work).start(work)
+        own = self._for(work)
+        for other in self.all:
+            if other is not own:
+                await other.vacate(work)
+        return await own.start(work)
 
     async def go(self, handle: Handle) -> None:
         await self._behind(handle).go(handle)

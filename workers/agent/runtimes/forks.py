@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from tenuto.workers.harness.fork_orders import KEPT, MARK_VARIABLE, ForkOrder
 from tenuto.workers.harness.frameworks import framework_of, variables_of
-from tenuto.workers.harness.zygote import MARK_VARIABLE, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 from tenuto.workers.launch.token import TOKEN_VARIABLE
 
@@ -64,6 +64,8 @@ class ForkedLeader:
         self._control = control
         self.left_nothing = False
         """Set at its end: True if no process that it started is left."""
+        self.kept = False
+        """Set at its end: True if the worker waits for another run (`again`)."""
 
     def go(self) -> None:
         with contextlib.suppress(OSError):  # the leader was killed meanwhile, which `wait_ended` sees
@@ -76,12 +78,19 @@ class ForkedLeader:
         False: the leader died without a report."""
         try:
             word = await asyncio.get_running_loop().sock_recv(self._control, 1)
-            self.left_nothing = word == b"a"
+            self.kept = word == KEPT
+            self.left_nothing = self.kept or word == b"a"
             return bool(word)
         except OSError:
             return False
         finally:
-            self._control.close()
+            if not self.kept:
+                self._control.close()
+
+    async def again(self, job: ForkOrder) -> None:
+        """Gives a kept worker its next run, which then waits for its go. Raises OSError or TimeoutError."""
+        self.kept = self.left_nothing = False
+        await give_order(self._control, job)
 
     def abandon(self) -> None:
         """Makes the leader leave without having run anything."""
@@ -145,18 +154,7 @@ class Forks:
         return ours
 
     async def _give(self, ours: socket.socket, job: ForkOrder) -> tuple[socket.socket, int]:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(FORK_SECONDS_MAX):
-                await loop.sock_sendall(ours, json.dumps(job).encode() + b"\n")
-                pid = int(await loop.sock_recv(ours, 32) or b"0")
-            if not pid:
-                raise OSError("the forked process ended at once")
-            ours.setblocking(True)
-            return ours, pid
-        except BaseException:
-            ours.close()
-            raise
+        return ours, await give_order(ours, job)
 
     def let_go(self) -> None:
         """Ends the connection, at which the process leaves; its forks that have a job go on."""
@@ -166,3 +164,20 @@ class Forks:
         for spare in self._spares:
             spare.close()
         self._spares.clear()
+
+
+async def give_order(control: socket.socket, job: ForkOrder) -> int:
+    """Gives a job to a leader that waits for one; its process id, as it sees it. Raises OSError or TimeoutError, and then closes
+    the socket, at which the leader leaves."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(FORK_SECONDS_MAX):
+            await loop.sock_sendall(control, json.dumps(job).encode() + b"\n")
+            pid = int(await loop.sock_recv(control, 32) or b"0")
+        if not pid:
+            raise OSError("the forked process ended at once")
+        control.setblocking(True)
+        return pid
+    except BaseException:
+        control.close()
+        raise

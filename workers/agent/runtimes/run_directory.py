@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from tenuto.workers.agent.runtimes.files import RunFiles, read_lines
-from tenuto.workers.agent.runtimes.runtime import Cut, Offsets, Output
+from tenuto.workers.agent.runtimes.runtime import Cut, Offsets, Output, Work
 from tenuto.workers.agent.untrusted_files import place, read_foreign
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 
@@ -26,6 +26,9 @@ class RunDirectories(ABC):
     @property
     def unlimited(self) -> str:
         return ""
+
+    async def vacate(self, work: Work) -> None:  # noqa: B027 - most keep nothing
+        """Does nothing: a runtime that keeps processes on slots ends them here."""
 
     def has(self, allocation_id: str) -> bool:
         return self.files(allocation_id).directory.is_dir()

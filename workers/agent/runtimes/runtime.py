@@ -206,6 +206,10 @@ class Runtime(Protocol):
         may take minutes, and is cancelled if the run is killed meanwhile. Raises OSError and EnvironmentUnusable."""
         ...
 
+    async def vacate(self, work: Work) -> None:
+        """Ends processes without a run that are kept on the slots of this work, which another runtime is about to start."""
+        ...
+
     async def start(self, work: Work) -> Handle:
         """Starts a prepared run, which then waits for its `go`. Raises OSError and EnvironmentUnusable."""
         ...

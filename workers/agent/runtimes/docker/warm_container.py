@@ -23,7 +23,7 @@ from tenuto.workers.agent.runtimes.docker.mounter import Mounter
 from tenuto.workers.agent.runtimes.docker.mounts import Bind
 from tenuto.workers.agent.runtimes.docker.warm_files import PLACE, WarmFiles
 from tenuto.workers.agent.runtimes.forks import ForkedLeader, Forks
-from tenuto.workers.harness.zygote import ForkOrder
+from tenuto.workers.harness.fork_orders import ForkOrder
 
 CONNECT_SECONDS_MAX = 60.0
 """Longest way from the start of a container to the first word of its first process: a Python's start."""

@@ -18,8 +18,8 @@ from tenuto.workers.agent.runtimes.docker.warm_files import PLACE, apart
 from tenuto.workers.agent.runtimes.files import RunFiles
 from tenuto.workers.agent.runtimes.forks import FIXED, PER_RUN
 from tenuto.workers.agent.runtimes.runtime import Work
+from tenuto.workers.harness.fork_orders import MARK_BYTES, MARK_VARIABLE, ForkOrder
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, MARK_VARIABLE, ForkOrder
 from tenuto.workers.launch.memory_protection import PRIVATE_VARIABLE
 
 ZYGOTE_COMMAND = ("python3", "-P", "-m", "tenuto.workers.harness.zygote")

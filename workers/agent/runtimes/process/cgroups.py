@@ -133,6 +133,11 @@ class Cgroups:
         told = [f"no limit of {' and '.join(names)}, because {why}" for why, names in problems.items()]
         self._used, self.problem = tuple(used), storable("; ".join(told))[:UNLIMITED_CHARACTERS_MAX]
 
+    @property
+    def limits(self) -> bool:
+        """True if runs have cgroups here."""
+        return bool(self._used)
+
     def make(self, allocation_id: str, slots: int) -> bool:
         """Makes the cgroup of a run. False if it needs none. Raises OSError."""
         if not self._used:

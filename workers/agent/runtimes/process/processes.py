@@ -65,7 +65,7 @@ class Identity:
 
     @classmethod
     def of(cls, handle: Handle) -> Identity:
-        pid, _, started = handle.partition(":")
+        pid, started, *_ = handle.split(":")  # behind them the number of its run, if the process has had several (kept.py)
         return cls(int(pid), int(started))
 
 
@@ -78,6 +78,10 @@ class Spawned:
         self.identity = identity
         # The process is awaited by pid, like those of an earlier agent, so the Popen object must neither wait nor warn.
         process.returncode = 0
+
+    @property
+    def handle(self) -> Handle:
+        return self.identity.handle
 
     def go(self) -> None:
         with contextlib.suppress(BrokenPipeError):  # the leader was killed meanwhile, which `wait_gone` sees

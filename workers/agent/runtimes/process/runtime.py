@@ -28,9 +28,10 @@ from tenuto.workers.agent.runtimes.process.environment import (
     worker_environment,
 )
 from tenuto.workers.agent.runtimes.process.inheriting import SETTING, inherited, left_out
+from tenuto.workers.agent.runtimes.process.kept import KeptWorkers, Likeness
 from tenuto.workers.agent.runtimes.process.processes import Identity, Spawned
 from tenuto.workers.agent.runtimes.process.scratch import Scratch
-from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned
+from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned, order
 from tenuto.workers.agent.runtimes.run_directory import RunDirectories
 from tenuto.workers.agent.runtimes.runtime import (
     Exit,
@@ -75,6 +76,7 @@ class ProcessRuntime(RunDirectories):
         self._kept_back = left_out(base, inherits)
         """Names of the agent's variables that workers do not get."""
         self.warm = WarmPool(node.directory, warm_environments_max, account)
+        self.kept = KeptWorkers()
         self._cgroups, self._limits_required = Cgroups(node.directory, limits or ProcessLimits()), limits_required
         self._scratch = Scratch(node.directory, base, account)
         self._opened = False
@@ -135,6 +137,7 @@ class ProcessRuntime(RunDirectories):
         for spawned in self._waiting.values():
             spawned.abandon()
         self._waiting.clear()
+        await self.kept.close()
         await self.warm.close()
         if self._opened:  # otherwise the directory may belong to another agent
             self._scratch.close()
@@ -163,22 +166,35 @@ class ProcessRuntime(RunDirectories):
             directory.parent.chmod(PASSING)
             self._account.own(directory, 0o700)
 
+    async def vacate(self, work: Work) -> None:
+        await self.kept.vacate(slots_on(work.assignment, self._node.agent_id))
+
     async def start(self, work: Work) -> Handle:
         files = self.host.files(work.allocation_id)
         environment = worker_environment(self.host, work, self._temporary.pop(work.allocation_id))
         command = SUPERVISOR_COMMAND if is_gang(work.assignment) else self.host.command
-        spawned: Spawned | WarmSpawned | None = None
-        if not work.secrets:  # a process that others are forked from must not hold secrets
-            spawned = await self.warm.spawn(files, environment, work.context, work.assignment.config.entrypoint)
+        slots, likeness = slots_on(work.assignment, self._node.agent_id), self._likeness(work, environment)
+        spawned: Spawned | WarmSpawned | None = await self.kept.take(
+            slots, likeness, lambda: order(files, environment, work.context, keeps=True)
+        )
+        if spawned is None and not work.secrets:  # a process that others are forked from must not hold secrets
+            entrypoint, keeps = work.assignment.config.entrypoint, likeness is not None
+            spawned = await self.warm.spawn(files, environment, work.context, entrypoint, keeps=keeps)
         spawned = spawned or processes.spawn(command, files, environment, work.context, self._account)
-        handle = spawned.identity.handle
+        handle = spawned.handle
         try:
             await asyncio.to_thread(self._limit, work, spawned)
         except BaseException:
             spawned.abandon()
             raise
         self._waiting[handle] = spawned
+        if likeness is not None and isinstance(spawned, WarmSpawned):
+            self.kept.note(spawned, likeness)
         return handle
+
+    def _likeness(self, work: Work, environment: Mapping[str, str]) -> Likeness | None:
+        """None: the run has a process of its own, as all have whose memory is limited: a process takes it along."""
+        return None if self._cgroups.limits else Likeness.of(work, self._node.agent_id, environment)
 
     async def go(self, handle: Handle) -> None:
         spawned = self._waiting.pop(handle)
@@ -192,11 +208,14 @@ class ProcessRuntime(RunDirectories):
     async def abandon(self, handle: Handle) -> None:
         if (spawned := self._waiting.pop(handle, None)) is not None:
             spawned.abandon()
+            if isinstance(spawned, WarmSpawned):
+                self.kept.note_ended(spawned)
 
     async def kill(self, handle: Handle) -> None:
-        while True:
+        while not self.kept.is_over(handle):
             try:
-                return processes.kill(Identity.of(handle))
+                processes.kill(Identity.of(handle))
+                return
             except OSError as error:  # no descriptor to look with: an order to kill must not be lost for that
                 logger.warning("the workers %s cannot be killed yet (%s); trying again", handle, error)
                 await asyncio.sleep(KILL_AGAIN_SECONDS)
@@ -206,12 +225,21 @@ class ProcessRuntime(RunDirectories):
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
         forked = self._forked.pop(handle, None)
-        if forked is None or not await forked.wait_ended():
-            await processes.wait_gone(Identity.of(handle))
-        left_nothing = forked is not None and forked.left_nothing
-        if not left_nothing and not await self.kill_all(allocation_id):
-            raise StillRunning("its processes cannot be killed; their slots stay taken")
-        return await asyncio.to_thread(self._exit, allocation_id)
+        try:
+            if forked is None or not await forked.wait_ended():
+                await processes.wait_gone(Identity.of(handle))
+            left_nothing = forked is not None and forked.left_nothing
+            if not left_nothing and not await self.kill_all(allocation_id):
+                raise StillRunning("its processes cannot be killed; their slots stay taken")
+            found = await asyncio.to_thread(self._exit, allocation_id)
+        except BaseException:
+            if forked is not None:
+                forked.kept = False
+                self.kept.note_ended(forked)  # called again, this waits for the end of its leader
+            raise
+        if forked is not None:
+            self.kept.note_ended(forked)
+        return found
 
     async def clean(self, allocation_id: str) -> None:
         self._temporary.pop(allocation_id, None)

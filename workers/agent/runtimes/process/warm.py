@@ -31,8 +31,9 @@ from tenuto.workers.agent.runtimes.forks import (
     FrameworkGuesses,
 )
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, popen, start_time
+from tenuto.workers.agent.runtimes.runtime import Handle
+from tenuto.workers.harness.fork_orders import MARK_BYTES, ForkOrder
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, usual
-from tenuto.workers.harness.zygote import MARK_BYTES, ForkOrder
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,13 @@ class WarmSpawned(ForkedLeader):
     def __init__(self, control: socket.socket, identity: Identity) -> None:
         super().__init__(control)
         self.identity = identity
+        self.runs_before = 0
+        """Runs that this leader had before the present one."""
+
+    @property
+    def handle(self) -> Handle:
+        """Identity of the present run: a leader may have several (kept.py)."""
+        return Handle(f"{self.identity.handle}:{self.runs_before}") if self.runs_before else self.identity.handle
 
 
 class Zygote(Forks):
@@ -121,22 +129,17 @@ class WarmPool:
         self._zygotes[key] = zygote
         return zygote
 
-    async def spawn(self, files: RunFiles, environment: Mapping[str, str], cwd: Path, entrypoint: str = "") -> WarmSpawned | None:
-        """A warm worker; None: start it cold. `cwd`: the model directory, in which `entrypoint` is found."""
+    async def spawn(
+        self, files: RunFiles, environment: Mapping[str, str], cwd: Path, entrypoint: str = "", *, keeps: bool = False
+    ) -> WarmSpawned | None:
+        """A warm worker; None: start it cold. `cwd`: the model directory, in which `entrypoint` is found. `keeps`: the worker may
+        stay for another run."""
         zygote = self.warm(environment, self._frameworks.of(entrypoint, cwd, environment)) if self.on else None
         if zygote is None:
             return None
         while len(self._zygotes) > self._environments_max:
             await self._zygotes.pop(next(iter(self._zygotes))).close()
-        job = ForkOrder(
-            environment={"PYTHONHASHSEED": "0", **environment},
-            cwd=str(cwd),
-            mark=environment[RUN_VARIABLE],
-            exit_file=str(files.exit),
-            stdout=str(files.stdout),
-            stderr=str(files.stderr),
-            gang=GANG_VARIABLE in environment,
-        )
+        job = order(files, environment, cwd, keeps=keeps)
         try:
             if not await zygote.ready():
                 raise OSError("it did not import the framework")
@@ -159,3 +162,17 @@ class WarmPool:
         zygotes = [*self._zygotes.values()]
         self._zygotes.clear()
         await asyncio.gather(*(zygote.close() for zygote in zygotes))
+
+
+def order(files: RunFiles, environment: Mapping[str, str], cwd: Path, *, keeps: bool) -> ForkOrder:
+    """Order for a run. `keeps`: its worker may stay for another one."""
+    return ForkOrder(
+        environment={"PYTHONHASHSEED": "0", **environment},
+        cwd=str(cwd),
+        mark=environment[RUN_VARIABLE],
+        exit_file=str(files.exit),
+        stdout=str(files.stdout),
+        stderr=str(files.stderr),
+        gang=GANG_VARIABLE in environment,
+        keeps=keeps,
+    )
