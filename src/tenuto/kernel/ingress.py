@@ -199,7 +199,7 @@ class Ingress:
         begun = perf_counter()
         await self._receive_patiently([item.report for item in chosen])
         seconds = perf_counter() - begun
-        self._sizes.committed(len(chosen), seconds, monotonic())
+        self._sizes.committed(seconds, monotonic())
         INGRESS_SECONDS.labels(self._lane).observe(seconds)
         REPORTS.labels(self._lane).inc(len(chosen))
         # Positions are stored after the commit and before the acknowledgement: a crash in between repeats reports, and loses
