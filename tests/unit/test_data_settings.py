@@ -3,11 +3,8 @@ workers, and a resumed trial goes on with it or says what it lost."""
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import queue
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from tenuto.pytorch import PyTorchCallback
-from tenuto.workers.pytorch.trainer import PyTorchTrainer
-from tests.support.exact_trials import BATCH, EPOCH_BATCHES, INFO, RECORDS, Records, Small, assert_same, never, trained, whole
+from tests.support.exact_trials import BATCH, EPOCH_BATCHES, RECORDS, Records, Small, assert_same, trained, whole
 
 pytestmark = pytest.mark.usefixtures("torch_as_it_was")
 END = 3 * EPOCH_BATCHES + 2
@@ -277,17 +273,3 @@ def test_a_keras_trials_loader_follows_its_data_set_too(workers: int) -> None:
         made.seek(stop, place)
         assert first + go_on(data, made, stop, 2 * EPOCH_BATCHES) == alone
         made.close()
-
-
-def test_loader_workers_end_with_their_trainer() -> None:
-    trainer = PyTorchTrainer(SettledForWorkers, INFO)
-    trainer.train(2 * EPOCH_BATCHES - 1, never)
-    assert len(multiprocessing.active_children()) == 1, "those of the first epoch have ended"
-    trainer.close()
-    freed = weakref.ref(trainer)
-    gc.disable()  # nothing that only the collector would free
-    try:
-        del trainer
-        assert freed() is None
-    finally:
-        gc.enable()

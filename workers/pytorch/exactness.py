@@ -86,11 +86,6 @@ def say(sentence: str) -> None:
     print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
 
 
-def keep_quiet(_: str) -> None:
-    """Tells nothing: for ranks beside the first. A function, so that what tells holds no trainer, whose loader's workers would
-    then outlive it."""
-
-
 class Exactness(ExactnessRecord):
     """Breaks of a trial that torch computes."""
 

@@ -20,7 +20,7 @@ from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
-from tenuto.workers.pytorch.exactness import Exactness, keep_quiet, prepare_torch, say
+from tenuto.workers.pytorch.exactness import Exactness, prepare_torch, say
 from tenuto.workers.pytorch.lengths import NO_BATCH, Lengths
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.orders import Orders
@@ -91,7 +91,7 @@ class PyTorchTrainer(Trainer):
                     [item for model in self.context._models for item in (*model.parameters(), *model.buffers())]
                 )
         seed = seeds.derive_seed(self._seed, "training data")
-        self._data = TrainingData(self._training, seed, self._exactness.note_lost, say if self.context.rank == 0 else keep_quiet)
+        self._data = TrainingData(self._training, seed, self._exactness.note_lost, self._lead_says)
         seed = seeds.derive_seed(self._seed, "validation")
         self._validation_orders = None if data.is_stream(self._validation) else Orders(self._validation, seed)
         self._lengths = Lengths(trial, say)

@@ -78,7 +78,6 @@ class TrainingData:
         """Batches from a position on. After loading a checkpoint, the batch before it is made once more, to check that it is
         the trained one."""
         last, self._resumed = self._resumed, DataPosition()
-        self._batches = None  # loader workers of before end with it
         if last.settings is not None:
             self._settings.put(last.settings["begun"])
             self._given = self._settings.now()
