@@ -238,38 +238,3 @@ class Differentiated(Small):
 
 def test_a_batch_that_gradients_are_asked_of_is_the_same() -> None:
     whole(Differentiated)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_keras_trials_loader_follows_its_data_set_too(workers: int) -> None:
-    from tenuto.workers.keras.data import LoaderBatches
-
-    def batches() -> tuple[Shifted, LoaderBatches]:
-        data = Shifted()
-        loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=workers)
-        return data, LoaderBatches(loader, batches, 5, None, None)
-
-    def go_on(data: Shifted, made: LoaderBatches, first: int, end: int) -> list[list[float]]:
-        found = []
-        for place in range(first, end):
-            if place % EPOCH_BATCHES == 0:
-                data.level += 1
-            found.append(made.next_batch()[:, 0].tolist())
-        return found
-
-    data, made = batches()
-    made.seek(0, None)
-    alone = go_on(data, made, 0, 2 * EPOCH_BATCHES)
-    assert all(
-        100 <= value - 100 * (place // EPOCH_BATCHES) < 100 + RECORDS for place, batch in enumerate(alone) for value in batch
-    )
-    for stop in (4, EPOCH_BATCHES, EPOCH_BATCHES + 2):
-        data, made = batches()
-        made.seek(0, None)
-        first = go_on(data, made, 0, stop)
-        place = made.place()
-        made.close()
-        data, made = batches()
-        made.seek(stop, place)
-        assert first + go_on(data, made, stop, 2 * EPOCH_BATCHES) == alone
-        made.close()

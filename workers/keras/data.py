@@ -237,10 +237,6 @@ class LoaderBatches(Batches):
         from tenuto.workers.pytorch.distributed.shards import Sharded
 
         assert self._iterator is not None
-        epoch, within = divmod(self._given, self.epoch_batches) if self.epoch_batches else (0, -1)
-        if within == 0 and self._data.begins_epoch(epoch):
-            self._iterator = None  # its loader workers end before others start
-            self._iterator = self._data.begin(self._given, self._shard)
         batch = next(self._iterator)
         self._data.seen.note(batch)
         self._given += 1
