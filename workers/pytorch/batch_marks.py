@@ -28,7 +28,7 @@ class Seen:
         if not self._tensors or any(tensor._version != version for tensor, version in self._tensors):
             return None
         try:
-            return values.mark([tensor.detach() for tensor, _ in self._tensors], versions=False)
+            return values.mark([tensor for tensor, _ in self._tensors], versions=False)
         except values.NotPlain:
             return None
 

@@ -118,7 +118,6 @@ def capture(
         "orders": data.orders,
         "last_batch": data.last_batch,
         "dataset": data.dataset,
-        "settings": data.settings,
         "trial": _state_of(parts.trial),
         "attributes": parts.attributes.state(),
     }
@@ -214,7 +213,6 @@ def restore(
         orders=saved.get("orders") if same else None,
         last_batch=own.get("last_batch") if same else None,
         dataset=saved.get("dataset"),
-        settings=saved.get("settings") if same else None,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -79,11 +78,6 @@ def surroundings(device: torch.device) -> dict[str, str]:
     else:
         found["GPU"] = "none"
     return found
-
-
-def say(sentence: str) -> None:
-    """Tells the user a sentence, in the trial's log."""
-    print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
 
 
 class Exactness(ExactnessRecord):

@@ -8,7 +8,7 @@ epoch: that is part of a checkpoint. A checkpoint also contains a mark of the or
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,9 +17,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness
-from tenuto.workers.user_state.attributes import Attributes, Key, changed, is_iterator
+from tenuto.workers.user_state.attributes import Attributes, is_iterator
 from tenuto.workers.user_state.generators import is_users, own_generators, reseed
-from tenuto.workers.user_state.graph import Path
 
 Note = Callable[[str], None]
 _ANOTHERS = (Dataset, DataLoader, nn.Module, torch.optim.Optimizer)
@@ -36,20 +35,14 @@ NOT_AGAIN = (
     "the order of the records cannot be drawn again ({sampler}: {why}), so a resumed trial trains some records of its epoch "
     "twice and others not; draw it from torch's, NumPy's or Python's generators, or from (seed, epoch) in set_epoch"
 )
-LATER = (
-    "training changes the sampler ({sampler}) within an epoch, and the order of an epoch is drawn when it begins: what changes "
-    "counts from the next epoch on"
-)
-NOW = -1
-"""Number of no epoch, for the sampler as it is at a checkpoint."""
 
 
 class Orders:
     """Orders of one loader."""
 
-    def __init__(self, loader: DataLoader[Any], seed: int, note: Note = lambda _: None, tell: Note = lambda _: None) -> None:
-        """`note`: called once if an order cannot be drawn again. `tell`: called with what does not break exactness."""
-        self._loader, self._seed, self._note, self._tell = loader, seed, note, tell
+    def __init__(self, loader: DataLoader[Any], seed: int, note: Note = lambda _: None) -> None:
+        """`note`: called once if an order cannot be drawn again."""
+        self._loader, self._seed, self._note = loader, seed, note
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         self._kept = Attributes(
             {self._name: self._sampler},
@@ -61,15 +54,6 @@ class Orders:
         self._begun: dict[int, list[Any]] = {}
         """State of the sampler before each epoch's order was drawn."""
         self._marks: dict[int, str] = {}
-        self._drawn: set[int] = set()
-        """Epochs whose order was drawn in this process."""
-        self._told = False
-        self._keeps = False
-        """True: training has changed the sampler since it drew, which drawing an epoch of a checkpoint again must not undo."""
-        self._after: Mapping[Key, str | None] | None = None
-        """Marks of the sampler after the last order was drawn."""
-        self._set: set[Path] = set()
-        """Paths of what training had changed in the sampler before it was drawn again."""
         self._tried = all(type(part).__module__.startswith("torch.") for part in self._parts())
         """True if an order can be drawn again, as is known of torch's own samplers. None: not known yet."""
         ahead = loader.num_workers * (loader.prefetch_factor or 0)
@@ -98,13 +82,10 @@ class Orders:
 
     def draw(self, epoch: int) -> list[Any]:
         """Batches of an epoch, as indices. Raises UserError if a saved state does not fit."""
-        begun, before = self._begun.get(epoch), None
+        begun = self._begun.get(epoch)
         if begun is None:
-            self._set = set()
             begun = self._begun[epoch] = self._kept.state(small=True)
         else:
-            if self._keeps or epoch in self._drawn:
-                before, self._set = self._kept.state(small=True), self._changed()
             self._put_back(begun)
         order = self._draw(epoch)
         mark = mark_of_order(order)
@@ -114,14 +95,9 @@ class Orders:
         elif not self._tried:
             self._try_again(epoch, begun, order, mark)
         self._tried = True
-        if before is not None:
-            self._put_back(before)
-        self._after = self._kept.marks()
-        self._drawn.add(epoch)
         for old in [known for known in self._begun if known < epoch - self._epochs_kept]:
             self._begun.pop(old)
             self._marks.pop(old, None)
-            self._drawn.discard(old)
         return order
 
     def _draw(self, epoch: int) -> list[Any]:
@@ -153,50 +129,20 @@ class Orders:
             self._note(f"the sampler's {', '.join(lost)} could not be put back; make these attributes in its __init__")
 
     def state(self, batches: int, epoch_batches: int) -> list[list[Any]]:
-        """State at a position, for a checkpoint: [epoch, state of the sampler before it, mark of its order] of each epoch that
-        was drawn, from that of the batch trained last on; and, if the sampler is another than drawing these leaves, [NOW, its
-        state, paths of what training has changed in it]."""
+        """State at a position, for a checkpoint: [epoch, state of the sampler before it, mark of its order] of the epoch of
+        the batch trained last, and of the next batch's."""
         last, following = max(0, batches - 1) // epoch_batches, batches // epoch_batches
-        found: list[list[Any]] = [
-            [epoch, self._begun[epoch], self._marks.get(epoch)] for epoch in sorted(self._begun) if epoch >= last
+        if following not in self._begun and self._begun and max(self._begun) < following:
+            self._begun[following] = self._kept.state(small=True)
+        return [
+            [epoch, self._begun[epoch], self._marks.get(epoch) if epoch == last else None]
+            for epoch in sorted({last, following})
+            if epoch in self._begun
         ]
-        paths = self._changed()
-        if paths and batches % epoch_batches and not self._told:
-            self._told = True
-            self._tell(LATER.format(sampler=self._name))
-        if paths or (self._begun and following not in self._begun):
-            found.append([NOW, self._kept.state(small=True), [list(path) for path in sorted(paths)]])
-        return found
-
-    def _changed(self) -> set[Path]:
-        """Paths of what training has changed in the sampler since the last order was drawn."""
-        found = changed(self._after, self._kept.marks()) if self._after is not None else set()
-        return self._set | {path for path, _ in found}
-
-    def renew(self, epoch: int) -> bool:
-        """Called when an epoch begins. Forgets its order, if that was drawn ahead and training has changed the sampler since, and
-        puts the sampler back to before it, with what training has changed. True if there was such an order."""
-        begun = self._begun.get(epoch)
-        if begun is None or not (paths := self._changed()):
-            return False
-        now = [entry for entry in self._kept.state(small=True) if tuple(entry[0]) in paths]
-        self._put_back(begun)
-        self._put_back(now)
-        for known in [known for known in self._begun if known >= epoch]:
-            self._begun.pop(known)
-            self._marks.pop(known, None)
-            self._drawn.discard(known)
-        self._keeps, self._after, self._set = False, None, set()
-        return True
 
     def resume(self, state: list[list[Any]]) -> None:
-        self._drawn, self._after = set(), None
-        self._begun = {epoch: begun for epoch, begun, _ in state if epoch != NOW}
-        self._marks = {epoch: mark for epoch, _, mark in state if epoch != NOW and mark is not None}
-        now = [(begun, paths) for epoch, begun, paths in state if epoch == NOW]
-        self._keeps, self._set = bool(now), {tuple(path) for path in now[0][1]} if now else set()
-        if now:
-            self._put_back(now[0][0])
+        self._begun = {epoch: begun for epoch, begun, _ in state}
+        self._marks = {epoch: mark for epoch, _, mark in state if mark is not None}
 
 
 def mark_of_order(order: list[Any]) -> str:

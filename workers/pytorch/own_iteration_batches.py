@@ -7,7 +7,6 @@ time of making them again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,10 +16,6 @@ from tenuto.workers.errors import UserError
 from tenuto.workers.pytorch.own_iteration import UsersPass, attributes_of
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness
 
-IN_THREAD = (
-    "{loader}.__iter__ takes its batches in a thread of its own, whose random numbers and those of the training mix by chance; "
-    "leave the thread out, and set num_workers, which makes batches ahead"
-)
 Begin = Callable[[int], Iterator[Any]]
 """Function from a position among the sampler's batches to these, without end."""
 ELSEWHERE = (
@@ -49,7 +44,6 @@ class UsersPasses:
         self._kept = attributes_of(loader)
         self._epoch, trained = divmod(start_batches, self._epoch_batches)
         self._in_pass = 0
-        self._thread = threading.get_ident()
         self._pass: UsersPass | None = None
         self._ahead: Iterator[Any] | None = None
         self._ahead_at = -1
@@ -110,8 +104,6 @@ class UsersPasses:
 
     def _begin(self) -> Iterator[Any]:
         """The sampler's batches of this epoch. Loader workers live on, from epoch to epoch, if all were taken."""
-        if threading.get_ident() != self._thread:
-            self._note(IN_THREAD.format(loader=self._name))
         first = self._epoch * self._sampled_batches
         if self._ahead is None or self._ahead_at != first:
             self._ahead, self._ahead_at = self._sampled(first), first

@@ -20,7 +20,7 @@ from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
-from tenuto.workers.pytorch.exactness import Exactness, prepare_torch, say
+from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lengths import NO_BATCH, Lengths
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.orders import Orders
@@ -53,7 +53,7 @@ class PyTorchTrainer(Trainer):
         device = prepare_torch(info.local_slots, exact, 0 if gang is None else gang.local_rank)
         if gang is not None:
             seeds.use_one_device()
-        self._exactness = Exactness(exact, device, say)
+        self._exactness = Exactness(exact, device, _say)
         self._exactness.watch()
         self.context = self._make_context(info, device)
         self._ranks = self.context._ranks
@@ -90,11 +90,10 @@ class PyTorchTrainer(Trainer):
                 self._ranks.broadcast(
                     [item for model in self.context._models for item in (*model.parameters(), *model.buffers())]
                 )
-        seed = seeds.derive_seed(self._seed, "training data")
-        self._data = TrainingData(self._training, seed, self._exactness.note_lost, self._lead_says)
+        self._data = TrainingData(self._training, seeds.derive_seed(self._seed, "training data"), self._exactness.note_lost)
         seed = seeds.derive_seed(self._seed, "validation")
         self._validation_orders = None if data.is_stream(self._validation) else Orders(self._validation, seed)
-        self._lengths = Lengths(trial, say)
+        self._lengths = Lengths(trial, _say)
         self._batches_ahead: Iterator[Any] | None = None
         self._until = 0
         """Position at which a step ends although it has fewer batches than others."""
@@ -143,9 +142,6 @@ class PyTorchTrainer(Trainer):
             if batch_in_epoch == 0:
                 for callback in callbacks:
                     callback.on_epoch_start(epoch)
-                if self._data.begins_epoch(epoch):
-                    self._batches_ahead = None
-                    self._look_ahead(until_batches)
             trained = self.last_step_batches = self._batches_of_step(context._batches)
             batch = self._next_batch(trained)
             if not isinstance(batch, Sharded):
@@ -221,7 +217,8 @@ class PyTorchTrainer(Trainer):
         return self._shard.cut(batch, self._lengths.to_divide(batch, self._data.records))
 
     def take_metrics(self) -> dict[str, float]:
-        if metrics := self._metrics.take():
+        metrics = self._metrics.take()
+        if metrics:
             if self._ranks is not None:
                 metrics = self._ranks.sum_numbers(metrics)
             for reducer in self.context._reducers:
@@ -319,7 +316,7 @@ class PyTorchTrainer(Trainer):
 
     def _lead_says(self, sentence: str | None) -> None:
         if sentence and self.context.rank == 0:
-            say(sentence)
+            _say(sentence)
 
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
         """Calls a hook that runs more often in a trial that is interrupted: its random draws must not affect the training."""
@@ -346,4 +343,8 @@ class PyTorchTrainer(Trainer):
             except Exception as error:
                 if under_way is None:
                     raise
-                say(f"on_trial_end failed, too: {type(error).__name__}: {error}")  # the first error says more
+                _say(f"on_trial_end failed, too: {type(error).__name__}: {error}")  # the first error says more
+
+
+def _say(sentence: str) -> None:
+    print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
