@@ -77,7 +77,9 @@ def measure(number: int, seed: int, load: int, arguments: Sequence[str]) -> None
         status = child.run(command, stdout=log, stderr=subprocess.STDOUT)
     for record in second_look.DIRECTORY.iterdir():
         shutil.copy(record, directory)
-    if status == second_look.INTERRUPTED and not second_look.read(directory / second_look.FIRST).collection_errors:
+    first = second_look.read(directory / second_look.FIRST)
+    # With `-x` and several processes pytest ends with the same status at a test that failed.
+    if status == second_look.INTERRUPTED and not first.collection_errors and not first.failed:
         raise KeyboardInterrupt
     found = seen(directory)
     result = Measured(

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { LATE_POLL_MS, POLL_MS, type Query, readLog } from './logReader'
+import { LATE_POLL_MS, POLL_MS, QUIET_LOOKS_MAX, type Query, readLog } from './logReader'
 import type { LogLineView } from './openapi'
 
 beforeEach(() => {
@@ -12,11 +12,11 @@ afterEach(() => {
 const line = (number: number) => ({ line: number, text: `line ${number}` }) as LogLineView
 
 /** A log that grows; what a reader shows of it, and what it asks. */
-function log(live: boolean, search = {}) {
+function log(live: boolean, search = {}, down = false) {
   const all: LogLineView[] = []
   const shown: number[] = []
   const asked: Query[] = []
-  const found = { all, shown, asked, problem: '', down: false }
+  const found = { all, shown, asked, problem: '', down }
   const ask = async (query: Query) => {
     asked.push(query)
     if (found.down) throw new Error('The cluster cannot be reached.')
@@ -84,4 +84,22 @@ test('what cannot be asked is told, and asked again', async () => {
   expect(shown).toEqual([1])
   expect(found.problem).toBe('')
   reader.stop()
+})
+
+test('where the first question fails, the newest lines are asked for, and not the whole log', async () => {
+  const { all, asked, found, reader } = log(false, {}, true)
+  all.push(line(1))
+  await vi.advanceTimersByTimeAsync(0)
+  found.down = false
+  await vi.advanceTimersByTimeAsync(LATE_POLL_MS)
+  expect(asked.map((query) => query.tail)).toEqual([true, true])
+  reader.stop()
+})
+
+test('a run that has ended is not asked for ever, nor is a gateway that refuses', async () => {
+  for (const down of [false, true]) {
+    const { asked } = log(false, {}, down)
+    await vi.advanceTimersByTimeAsync(10 * QUIET_LOOKS_MAX * LATE_POLL_MS)
+    expect(asked.length).toBeLessThanOrEqual(QUIET_LOOKS_MAX + 1)
+  }
 })

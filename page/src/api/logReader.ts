@@ -8,6 +8,9 @@ export const POLL_MS = 1000
 export const LATE_POLL_MS = 5000
 /** Between two looks for lines of a run that has ended: they are stored apart from the events, and may come after its end. */
 
+export const QUIET_LOOKS_MAX = 24
+/** Looks in a row without a new line that end the looks for lines of a run that has ended: two minutes. */
+
 export interface Query extends Omit<LogSearch, 'start'> {
   after?: number
   tail?: boolean
@@ -35,15 +38,18 @@ export function readLog(
   const filter = { text: search.text, rank: search.rank, level: search.level }
   const filtered = Object.values(filter).some((value) => value !== undefined)
   let after = 0
+  let begun = search.start === true
+  let quiet = 0
   const later = (milliseconds: number) => {
-    timer = setTimeout(() => again(follow), milliseconds)
+    if (live || quiet < QUIET_LOOKS_MAX) timer = setTimeout(() => again(begun ? follow : start), milliseconds)
   }
   const begin = async () => {
-    if (search.start) return
+    if (begun) return
     // Where nothing of the last lines fits, the newest line says where to go on.
     if (filtered) after = (await ask({ tail: true, limit: 1 })).lines.at(-1)?.line ?? 0
     const { lines } = await ask({ ...filter, tail: true, limit: PAGE_LINES })
     after = Math.max(after, lines.at(-1)?.line ?? 0)
+    begun = true
     if (!over) add(lines, false)
   }
   const follow = async () => {
@@ -53,6 +59,7 @@ export function readLog(
       after = Math.max(after, next ?? lines.at(-1)?.line ?? after)
       more = next !== undefined
       left -= 1
+      quiet = lines.length > 0 ? 0 : quiet + 1
       if (!over) add(lines, more)
     }
     if (!over && !more) later(live ? POLL_MS : LATE_POLL_MS)
@@ -61,18 +68,21 @@ export function readLog(
     step().catch((error: unknown) => {
       if (over) return
       refused(error)
+      quiet += 1
       later(LATE_POLL_MS)
     })
-  void again(async () => {
+  const start = async () => {
     await begin()
     if (over) return
     if (live || search.start) await follow()
     else later(LATE_POLL_MS)
-  })
+  }
+  void again(start)
   return {
     goOn: () => {
       clearTimeout(timer)
-      void again(follow)
+      quiet = 0
+      void again(begun ? follow : start)
     },
     stop: () => {
       over = true
