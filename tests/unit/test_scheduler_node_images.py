@@ -83,6 +83,26 @@ def test_a_pool_with_node_images_is_told_what_may_run_so() -> None:
     assert [item.experiment_id for item in again] == [2, 3], "the agent in the image serves the first, and no other"
 
 
+def test_a_long_queue_of_one_image_hides_no_other() -> None:
+    """The nodes of the first image may never come."""
+    driver = Driver()
+    driver.feed(PoolProvisioned.model_validate({**provisioned("*").model_dump(), "nodes_max": 2}))
+    driver.feed(submitted(1, image=ONE), submitted(2, image=TWO), submitted(3))
+    found = wanted(driver.feed(*requested(1, *range(1, 11)), *requested(2, 1), *requested(3, 1)))
+    assert [(item.image, item.count, item.experiment_id) for item in found] == [(ONE, 8, 1), (TWO, 1, 2), ("", 1, 3)]
+
+
+def test_a_trial_without_slots_hides_none_of_another_image() -> None:
+    driver = Driver()
+    driver.feed(provisioned("*"))
+    for number, image in enumerate([ONE, ONE, TWO, None], 1):
+        driver.feed(submitted(number, slots=0, **({"image": image} if image else {})))
+    found = wanted(driver.feed(*[item for number in range(1, 5) for item in requested(number, 1)]))
+    assert [(item.image, item.slots, item.count, item.experiment_id) for item in found] == [
+        (ONE, 0, 1, 1), (TWO, 0, 1, 3), ("", 0, 1, 4),
+    ]  # fmt: skip
+
+
 def test_other_pools_are_told_as_before() -> None:
     driver = Driver()
     driver.feed(provisioned())
