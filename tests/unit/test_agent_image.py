@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.config.environment import Environment
+from tenuto.workers.agent import slots
 from tenuto.workers.agent.node import AgentNode
 from tenuto.workers.agent.runtimes.process.environment import WorkerHost, common_environment
 from tenuto.workers.agent.runtimes.process.inheriting import OF_IMAGE, inherited
@@ -50,3 +51,10 @@ def test_workers_get_the_environment_of_the_image_and_no_secret_of_the_agent(tmp
     for image, recorded in ((OWN, OWN), ("", None)):
         host = WorkerHost(node, (), "unix:/x", base, image=image)
         assert common_environment(host, ()).get("TENUTO_IMAGE") == recorded, "the record of each start names it"
+
+
+def test_an_agent_whose_image_hides_the_gpus_offers_no_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_gpus", tuple)
+    assert {slot.kind for slot in slots.find_slots(2)} == {"cpu"}
+    with pytest.raises(slots.NoSlots, match="holds GPUs, but none can be seen in its image"):
+        slots.find_slots(2, gpus_required=True)

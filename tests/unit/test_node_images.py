@@ -58,6 +58,16 @@ def test_a_node_in_one_image_counts_for_no_gang_of_another_when_it_has_joined() 
     assert run.phases()[1] == "released", "idle, and of no use for what waits"
 
 
+def test_what_one_image_offers_is_expected_of_no_other() -> None:
+    """An image that hides the GPUs would else be the end of all others."""
+    run = driver()
+    run.want(wants(ONE))
+    run.look((1,))
+    run.join(1, slots=1, image=ONE)
+    assert requested(run.want(wants(TWO, slots=4, experiment=2), demand(4, experiment=3))) == ["four", "four"]
+    assert hindrances(run) == [(1, ""), (1, "")]
+
+
 def test_an_image_that_is_not_allowed_gets_no_node_and_says_so() -> None:
     run = driver()
     assert requested(run.want(wants(OTHER), wants(ONE, experiment=2))) == ["four"]

@@ -165,8 +165,8 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
     """First kind of gangs that are alike but for their image: beyond DEMANDS_MAX the others count as of that one."""
     counts: dict[tuple[object, ...], int] = {}
     slots: dict[tuple[str, str], int] = {}
-    """Slots demanded so far, by workspace and image of nodes where these are told apart: the queue of a workspace that may have no
-    more, or of an image that cannot be had, must not hide the others."""
+    """Slots demanded so far, by workspace and image of nodes where these are told apart: the queue of a workspace that may have
+    no more, or of an image that cannot be had, must not hide the others."""
     for gang in _gangs(state, pool, provisioned):
         asked, workspace = gang.asked, gang.experiment.workspace if provisioned.by_workspace else ""
         # A node in one image serves no gang of another.
@@ -250,8 +250,8 @@ def _unserved(experiment: Experiment, room: _Room | None, quotas: _Quotas) -> It
 
 
 def _auxiliary(state: State, pool: Pool, provisioned: ProvisionedSlots) -> Iterator[_Gang]:
-    """First trial without slots that no agent could run, even if it had room: one for each image in which a node would run. One is
-    enough: agents run many of them, so one node will do to begin with."""
+    """First trial without slots that no agent could run, even if it had room: one for each image in which a node would run. One
+    is enough: agents run many of them, so one node will do to begin with."""
     ground = Ground(state, pool)
     able = [item for item in pool.agents if (closed := state.agents[item].closed) is None or not closed.agent]
     told: set[str] = set()
