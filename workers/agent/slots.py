@@ -17,8 +17,8 @@ class NoSlots(RuntimeError):
 def find_slots(cpu_slots: int, *, gpus_required: bool = False) -> tuple[Slot, ...]:
     """Slots of this node. `cpu_slots`: number of slots if there is no GPU; 0: one per core that this process may use.
 
-    Raises NoSlots if the driver exists but fails, or there is no GPU and `gpus_required`: offering CPU slots instead would silently
-    train on the wrong device.
+    Raises NoSlots if the driver exists but fails, or there is no GPU and `gpus_required`: offering CPU slots instead would
+    silently train on the wrong device.
     """
     gpus = _gpus()
     if gpus:
