@@ -10,6 +10,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.events.request import ExperimentPoolChanged
+from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, joined, requested, submitted
 
 ONE, TWO = "example.org/one:1", "example.org/two:1"
@@ -64,6 +65,18 @@ def test_containers_and_agents_in_the_image_serve_alike() -> None:
     driver.feed(joined("a", 1, image=ONE), joined("b", 1, runtimes=("process", "docker")))
     decided = driver.feed(submitted(1, image=ONE), *requested(1, 1, 2, 3))
     assert sorted(item for agents in granted(decided).values() for item in agents) == ["a", "b"]
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_a_trial_that_waits_beside_agents_in_other_images_is_told_so(slots: int) -> None:
+    driver = Driver()
+    driver.feed(joined("a", 2, image=ONE), joined("b", 2, image=TWO), submitted(1, slots=slots), *requested(1, 1))
+    driver.feed(submitted(2, slots=slots, image=ONE, environment={"pull": "always"}), *requested(2, 1))
+    driver.feed(submitted(3, slots=slots, image="example.org/three:3"), *requested(3, 1))
+    told = {row.experiment_id: row.text for row in explain(driver.state, "default", driver.now_us)}
+    assert set(told) == {1, 2, 3}
+    for text in told.values():
+        assert "(2 agents there run in an image that it does not name, for trials that do)" in text
 
 
 def test_labels_and_devices_count_in_an_image_too() -> None:
