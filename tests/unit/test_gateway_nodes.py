@@ -206,16 +206,25 @@ def test_what_a_pool_lacks_is_told_in_a_line_for_each_kind() -> None:
 
 
 def test_a_gang_whose_image_gets_no_node_is_told_what_to_do() -> None:
-    def told(image: str, node_image: bool, *patterns: str) -> str:
+    def told(image: str, node_image: bool, *patterns: str, provisioner: str = "kubernetes") -> str:
         demand = CapacityDemand(slots=1, count=1, experiment_id=7, image=image, node_image=node_image).model_dump()
         standing = {"demand": demand, "gangs_coming": 0, "hindrance": "image", "retry_at_us": None}
         kinds = [{"name": "default", "node_images": list(patterns)}]
-        found = {"pool": "gpus", "standings": [standing], "wanted": [], "provisioning": {"node_types": kinds}}
+        found = {
+            "pool": "gpus",
+            "standings": [standing],
+            "wanted": [],
+            "provisioning": {"provisioner": provisioner, "node_types": kinds},
+        }
         return lacking(found)[0].partition("and for the others ")[2]
 
     change = "(`tenuto pool change gpus --node-image NAME`"
     assert told("x:1", True, "a:*", "b:2") == (
         f"its nodes run in the images a:*, b:2 and in no others: name one of these, or have an admin allow it {change})"
     )
-    assert told("x:1", False).startswith("its nodes run no images of trials: leave out environment.image, or ")
+    none = "its nodes run no images of trials: leave out environment.image, or "
+    assert told("x:1", False) == f"{none}have an admin allow the image {change})"
+    for other in ("aws", "slurm", "ssh"):
+        assert told("x:1", False, provisioner=other).endswith("(`tenuto pool change gpus --images`)")
+    assert told("x:1", False, provisioner="gcp") == f"{none}choose a pool whose agents have Docker"
     assert "leave out mounts, pull, registry_auth and read_only" in told("a:1", False, "a:*")

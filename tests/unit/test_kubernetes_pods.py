@@ -128,6 +128,7 @@ def test_a_type_has_settings_of_its_own_before_those_of_the_pool() -> None:
         ({"image": "x"}, {"device": "A100"}, "have the device A100, but ask for none: set gpu_resource"),
         ({"image": "x"}, {"images": True}, "cannot run trials that name an image"),
         ({**IMAGE, "worker_user": "w", "allow_root": "true"}, {"node_images": ("x",)}, "would run as root; leave out one"),
+        ({**IMAGE, "run_as_user": "0", "allow_root": "true"}, {"node_images": ("x",)}, "run_as_user is 0: an image that a trial"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(settings: dict[str, str], node_type: dict[str, Any], said: str) -> None:
