@@ -98,7 +98,7 @@ async def _use(cluster: LiveCluster, bench: Bench, gate: Path) -> None:
     for number, name in ((1, ONE), (2, TWO)):
         assert f"trained in {name} with" in await cli("trial", "logs", f"{number}-1")
     assert [data.environment.image for data in of("EnvironmentRecorded")] in ([ONE, TWO], [TWO, ONE])
-    for number in ("3", "4"):
-        await cli("exp", "cancel", number)
+    for waiting in ("3", "4"):
+        await cli("exp", "cancel", waiting)
     await wait_for(lambda: len(of("NodeEnded")) == len(of("NodeRequested")))
     assert {data.image for data in of("NodeRequested")} == {ONE, TWO, AWAY}

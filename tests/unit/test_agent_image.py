@@ -77,6 +77,6 @@ def test_files_in_the_working_directory_of_the_image_take_no_modules_place(tmp_p
     project.mkdir()
     for name in ("tenuto", "json"):
         (project / f"{name}.py").write_text("raise SystemExit('a file of the project')\n")
-    command = [sys.executable, "-I", home / "boot.py", "agent", OWN, "gpus-1"]
+    command = [sys.executable, "-I", str(home / "boot.py"), "agent", OWN, "gpus-1"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("json / agent run --name gpus-1\n", "")

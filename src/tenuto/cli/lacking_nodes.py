@@ -16,7 +16,7 @@ _HELPS = {
     "kubernetes": "have an admin allow the image (`tenuto pool change {name} --node-image NAME`)",
     "gcp": "choose a pool whose agents have Docker",
 }
-"""By provisioner, what helps where nodes run no images: those of these two have no Docker."""
+"""Help where nodes run no images, by provisioners whose nodes have no Docker."""
 
 
 def lacking(pool: dict[str, Any]) -> list[str]:
