@@ -116,6 +116,20 @@ def test_a_trial_without_slots_hides_none_of_another_image() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("slots", [0, 1])
+def test_what_needs_containers_hides_nothing_that_needs_none(slots: int) -> None:
+    driver = Driver()
+    driver.feed(PoolProvisioned.model_validate({**provisioned("*").model_dump(), "nodes_max": 1}))
+    driver.feed(submitted(1, slots=slots, image=ONE, environment={"pull": "always"}))
+    driver.feed(submitted(2, slots=slots, image=ONE), submitted(3, slots=slots))
+    found = wanted(driver.feed(*requested(1, *range(1, 11)), *requested(2, 1), *requested(3, 1)))
+    assert [(item.image, item.node_image, item.experiment_id) for item in found] == [
+        (ONE, False, 1),
+        (ONE, True, 2),
+        ("", False, 3),
+    ]
+
+
 def test_other_pools_are_told_as_before() -> None:
     driver = Driver()
     driver.feed(provisioned())

@@ -164,14 +164,13 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
     alike: dict[tuple[object, ...], tuple[object, ...]] = {}
     """First kind of gangs that are alike but for their image: beyond DEMANDS_MAX the others count as of that one."""
     counts: dict[tuple[object, ...], int] = {}
-    slots: dict[tuple[str, str], int] = {}
-    """Slots demanded so far, by workspace and image of nodes where these are told apart: the queue of a workspace that may have
-    no more, or of an image that cannot be had, must not hide the others."""
+    slots: dict[tuple[str, str, str], int] = {}
+    """Slots demanded so far, by workspace and images where these are told apart: the queue of a workspace that may have no more,
+    or of an image that cannot be had, must not hide the others."""
     for gang in _gangs(state, pool, provisioned):
         asked, workspace = gang.asked, gang.experiment.workspace if provisioned.by_workspace else ""
-        # A node in one image serves no gang of another.
-        node_image = asked.image if provisioned.by_image else ""
-        sharer = (workspace, node_image)
+        node_image, image = _images(gang.experiment, asked, provisioned)
+        sharer = (workspace, node_image, image)
         if slots.get(sharer, 0) >= provisioned.slots_most:
             if not (provisioned.by_workspace or provisioned.by_image):
                 break
@@ -202,6 +201,12 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
         )
         for key, gang in first.items()
     )
+
+
+def _images(experiment: Experiment, asked: Constraints, provisioned: ProvisionedSlots) -> tuple[str, str]:
+    """Image that a node may run in for it, as such a node serves no gang of another, and the image that it names, for which it
+    may need a container of its own; both empty where nodes run in no images."""
+    return (asked.image, experiment.image) if provisioned.by_image else ("", "")
 
 
 def _gangs(state: State, pool: Pool, provisioned: ProvisionedSlots) -> Iterator[_Gang]:
@@ -250,18 +255,18 @@ def _unserved(experiment: Experiment, room: _Room | None, quotas: _Quotas) -> It
 
 
 def _auxiliary(state: State, pool: Pool, provisioned: ProvisionedSlots) -> Iterator[_Gang]:
-    """First trial without slots that no agent could run, even if it had room: one for each image in which a node would run. One
+    """First trial without slots that no agent could run, even if it had room: one for each image where these count. One
     is enough: agents run many of them, so one node will do to begin with."""
     ground = Ground(state, pool)
     able = [item for item in pool.agents if (closed := state.agents[item].closed) is None or not closed.agent]
-    told: set[str] = set()
+    told: set[tuple[str, str]] = set()
     for _, _, key in pool.auxiliary_queue:
         experiment = state.experiments[key]
         asked = experiment.constraints or ANYWHERE
-        node_image = asked.image if provisioned.by_image else ""
-        if node_image in told or any(ground.allows(asked, item) for item in able):
+        images = _images(experiment, asked, provisioned)
+        if images in told or any(ground.allows(asked, item) for item in able):
             continue
-        told.add(node_image)
+        told.add(images)
         yield _Gang(experiment, asked, 0)
         if not provisioned.by_image:
             return
