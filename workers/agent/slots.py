@@ -25,8 +25,8 @@ def find_slots(cpu_slots: int, *, gpus_required: bool = False) -> tuple[Slot, ..
         return gpus
     if gpus_required:
         raise NoSlots(
-            "The node holds GPUs, but none can be seen in its image (libnvidia-ml.so.1 finds none): leave NVIDIA_VISIBLE_DEVICES"
-            " unset in the image, and have utility in its NVIDIA_DRIVER_CAPABILITIES."
+            "The node holds GPUs, but none can be seen in its image (NVML finds none): have utility in the image's"
+            " NVIDIA_DRIVER_CAPABILITIES, or leave that variable unset, and check runtime_class of the pool."
         )
     count = cpu_slots or _cores()
     return tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(count))
