@@ -174,12 +174,14 @@ class NodeIdle(Numbers):
     """Time without work."""
     idle_seconds_max: float
     nodes_kept: int
-    """Nodes of the pool that are not ending, this one included."""
+    """Nodes of the pool that are not ending, without those in images."""
     nodes_min: int
     used: bool = True
     """False: nothing ever ran on it."""
     retry_seconds: float = 0.0
     """Seconds until nodes of its type are requested again, if nothing ever ran on it."""
+    image: str = ""
+    """Image that it runs in as a whole; empty: none, and it counts for `nodes_min`."""
 
     def sentence(self, about: Data) -> str:
         never = (
@@ -187,10 +189,12 @@ class NodeIdle(Numbers):
             if self.used
             else f" Nothing ever ran on it, so nodes of its type are not asked for {duration(self.retry_seconds)}."
         )
+        kept = f"the pool keeps {times(self.nodes_min, 'node')} at least, and has {self.nodes_kept}"
+        if self.image:
+            kept = f"it runs in the image {self.image}, and such nodes are not among those that a pool keeps"
         return (
             f"The node has had no work for {duration(self.idle_seconds)}, and is given back after"
-            f" {duration(self.idle_seconds_max)}; the pool keeps {times(self.nodes_min, 'node')} at least, and has"
-            f" {self.nodes_kept}.{never}"
+            f" {duration(self.idle_seconds_max)}; {kept}.{never}"
         )
 
 
@@ -300,6 +304,16 @@ class NodeProvisionerChanged(Numbers):
 
     def sentence(self, about: Data) -> str:
         return f"The pool's nodes come from another provisioner now ({self.provisioner}); what runs on this one ends there first."
+
+
+@rule(NodeReleased.TYPE, "image_not_allowed")
+@dataclass(frozen=True, kw_only=True)
+class NodeImageNotAllowed(Numbers):
+    image: str
+    """Image that it runs in as a whole."""
+
+    def sentence(self, about: Data) -> str:
+        return f"The pool's nodes may not run in the image {self.image} any more; what runs on this one ends there first."
 
 
 @rule(NodeReleased.TYPE, "outdated")

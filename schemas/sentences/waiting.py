@@ -85,12 +85,17 @@ class TooLarge(GangWaits):
 class NoRoom(GangWaits):
     slots_offered: int = 0
     """Slots that the pool's agents offer, busy or not."""
+    agents_apart: int = 0
+    """Number of the pool's agents that run as a whole in an image that the trial does not name."""
 
     def sentence(self, about: Data) -> str:
-        pool = about["pool"]
+        pool, apart = about["pool"], ""
+        if self.agents_apart:
+            has, which = ("1 agent", "runs") if self.agents_apart == 1 else (f"{self.agents_apart} agents", "run")
+            apart = f" ({has} there {which} in an image that it does not name, for trials that do)"
         if not self.slots_wanted:
-            return f"needs no slots{self.kind}, but pool {pool} has no agent in service that may run it; it waits for one"
-        return f"{self.needs}, which no agents of pool {pool} can offer even when idle; it waits for other agents"
+            return f"needs no slots{self.kind}, but pool {pool} has no agent in service that may run it{apart}; it waits for one"
+        return f"{self.needs}, which no agents of pool {pool} can offer even when idle{apart}; it waits for other agents"
 
 
 @rule(QUEUE, "agents_full")

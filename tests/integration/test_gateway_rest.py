@@ -175,12 +175,14 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
         unlimited="no limit of memory, because this machine has no cgroups",
         runtimes=("process", "docker"),
         notice="the instance was preempted",
+        image="example.org/vision:3",
     )
     await world.record(joined, SlotsClosed(agent_id="node", slot_id=1), granted("1-1-1"))
     assert await state(world) == "starting"
     [agent] = await world.get("/agents")
     assert [(slot["enabled"], slot["allocation_id"]) for slot in agent["slots"]] == [(True, "1-1-1"), (False, None)]
     assert (agent["unlimited"], agent["runtimes"], agent["notice"]) == (joined.unlimited, ["process", "docker"], joined.notice)
+    assert agent["image"] == joined.image
     status = await world.get("/status")
     assert (status["agents"], status["slots"], status["slots_used"], status["parked"]) == (1, 1, 1, 0)
     await world.record(WorkersStarted(allocation_id="1-1-1", trial_id="1-1", agent_ids=("node",)))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenuto.schemas.config.environment import Environment
+from tenuto.workers.agent import slots
 from tenuto.workers.agent.node import AgentNode
+from tenuto.workers.agent.runtimes.docker import boot
 from tenuto.workers.agent.runtimes.process.environment import WorkerHost, common_environment
 from tenuto.workers.agent.runtimes.process.inheriting import OF_IMAGE, inherited
 from tenuto.workers.agent.runtimes.process.runtime import misplaced
@@ -50,3 +55,28 @@ def test_workers_get_the_environment_of_the_image_and_no_secret_of_the_agent(tmp
     for image, recorded in ((OWN, OWN), ("", None)):
         host = WorkerHost(node, (), "unix:/x", base, image=image)
         assert common_environment(host, ()).get("TENUTO_IMAGE") == recorded, "the record of each start names it"
+
+
+def test_an_agent_whose_image_hides_the_gpus_offers_no_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_gpus", tuple)
+    assert {slot.kind for slot in slots.find_slots(2)} == {"cpu"}
+    with pytest.raises(slots.NoSlots, match="holds GPUs, but none can be seen in its image"):
+        slots.find_slots(2, gpus_required=True)
+
+
+def test_files_in_the_working_directory_of_the_image_take_no_modules_place(tmp_path: Path) -> None:
+    """That of many images is a project, with modules of any name."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    package = home / "own/tenuto/cli"
+    package.mkdir(parents=True)
+    for directory in (package, package.parent):
+        (directory / "__init__.py").touch()
+    (package / "main.py").write_text("import json, os, sys\nprint(json.__name__, os.getcwd(), *sys.argv[1:])\n")
+    shutil.copy(boot.__file__, home / "boot.py")
+    (home / "needed.json").write_text("{}")
+    project.mkdir()
+    for name in ("tenuto", "json"):
+        (project / f"{name}.py").write_text("raise SystemExit('a file of the project')\n")
+    command = [sys.executable, "-I", str(home / "boot.py"), "agent", OWN, "gpus-1"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("json / agent run --name gpus-1\n", "")

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from tenuto.cli import agents
 
 
-def agent(name: str, devices: Sequence[str]) -> dict[str, Any]:
+def agent(name: str, devices: Sequence[str], **more: Any) -> dict[str, Any]:
     kind = "cpu" if set(devices) <= {"cpu"} else "cuda"
     slots = [{"slot_id": n, "kind": kind, "device": device, "enabled": True} for n, device in enumerate(devices)]
     joined = {"id": name, "state": "joined", "pool": "default", "joined_us": 1_767_225_600_000_000}
-    return {**joined, "slots": slots, "runtimes": ["process"], "notice": ""}
+    return {**joined, "slots": slots, "runtimes": ["process"], "notice": "", **more}
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,15 @@ def test_devices_have_a_column(monkeypatch: pytest.MonkeyPatch, devices: list[st
     [row] = [line for line in lines if "node-1" in line]
     begins, ends = head.index("devices"), head.index("runtimes")
     assert row[begins:ends].strip(" │") == shown
+
+
+def test_an_agent_that_runs_in_an_image_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rest:
+        def get(self, path: str) -> Any:
+            return [agent("node-1", ["cpu"], image="example.org/vision:3"), agent("node-2", ["cpu"])]
+
+    monkeypatch.setattr(agents, "client", lambda _: Rest())
+    done = CliRunner().invoke(agents.app, ["ls"], env={"COLUMNS": "200"})
+    first, second = [line for line in done.output.splitlines() if "node-" in line]
+    assert "process in example.org/vision:3" in first
+    assert " in " not in second

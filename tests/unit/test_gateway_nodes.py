@@ -12,7 +12,6 @@ import pytest
 from tenuto.cli.lacking_nodes import lacking
 from tenuto.kernel.core import Refused
 from tenuto.kernel.folding import DraftEnvelope
-from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.joining import JoinTokenCreated
 from tenuto.schemas.events.node import NodeEnded, NodeFailed, NodeReleased, NodeRequested, NodeStarted
@@ -23,12 +22,9 @@ from tenuto.schemas.joining import hash_of
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.gateway.cluster.commands import CreateJoinToken, CreateNodeToken, Enroll, ProvisionPool, ReleaseNode
 from tenuto.services.gateway.cluster.policies.joining import TOKENS_MAX
-from tenuto.services.gateway.cluster.policies.node_images import check_node_image
-from tenuto.services.gateway.cluster.policies.nodes import Nodes
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.evolve import FOLDS
 from tenuto.services.gateway.state import State
-from tests.support.launcher_driver import CONFIG
 
 DOCS = Path(__file__).parents[2] / "docs"
 WHY = Reason(rule="test")
@@ -210,47 +206,25 @@ def test_what_a_pool_lacks_is_told_in_a_line_for_each_kind() -> None:
 
 
 def test_a_gang_whose_image_gets_no_node_is_told_what_to_do() -> None:
-    def told(image: str, node_image: bool, *patterns: str) -> str:
+    def told(image: str, node_image: bool, *patterns: str, provisioner: str = "kubernetes") -> str:
         demand = CapacityDemand(slots=1, count=1, experiment_id=7, image=image, node_image=node_image).model_dump()
         standing = {"demand": demand, "gangs_coming": 0, "hindrance": "image", "retry_at_us": None}
         kinds = [{"name": "default", "node_images": list(patterns)}]
-        found = {"pool": "gpus", "standings": [standing], "wanted": [], "provisioning": {"node_types": kinds}}
+        found = {
+            "pool": "gpus",
+            "standings": [standing],
+            "wanted": [],
+            "provisioning": {"provisioner": provisioner, "node_types": kinds},
+        }
         return lacking(found)[0].partition("and for the others ")[2]
 
     change = "(`tenuto pool change gpus --node-image NAME`"
     assert told("x:1", True, "a:*", "b:2") == (
         f"its nodes run in the images a:*, b:2 and in no others: name one of these, or have an admin allow it {change})"
     )
-    assert told("x:1", False).startswith("its nodes run no images of trials: leave out environment.image, or ")
+    none = "its nodes run no images of trials: leave out environment.image, or "
+    assert told("x:1", False) == f"{none}have an admin allow the image {change})"
+    for other in ("aws", "slurm", "ssh"):
+        assert told("x:1", False, provisioner=other).endswith("(`tenuto pool change gpus --images`)")
+    assert told("x:1", False, provisioner="gcp") == f"{none}choose a pool whose agents have Docker"
     assert "leave out mounts, pull, registry_auth and read_only" in told("a:1", False, "a:*")
-
-
-def config(image: str | None = None, fallback_pools: tuple[str, ...] = (), **environment: Any) -> ExperimentConfig:
-    resources = {"pool": "gpus", "fallback_pools": fallback_pools}
-    return CONFIG.model_validate({**CONFIG.model_dump(), "resources": resources, "environment": {"image": image, **environment}})
-
-
-def nodes_of(**pools: dict[str, Any]) -> Nodes:
-    world = World()
-    for name, kind in pools.items():
-        world.provision(Provisioning(provisioner="kubernetes", node_types=(NodeType(**kind),)), name)
-    return world.state.nodes
-
-
-def test_an_image_that_the_pools_nodes_may_not_run_in_is_refused() -> None:
-    nodes = nodes_of(gpus={"node_images": ("example.org/*",)}, open={}, docker={"images": True})
-    for allowed in (config("example.org/a:1"), config(), config("x:1", ("open",)), config("x:1", ("docker",))):
-        check_node_image(nodes, allowed)
-    with pytest.raises(
-        Refused, match=r"^The image x:1 is not allowed: nodes of pool gpus run in the images example.org/\*; name"
-    ):
-        check_node_image(nodes, config("x:1"))
-    with pytest.raises(Refused, match=r"environment.pull, environment.mounts is for a|environment.mounts, environment.pull is"):
-        check_node_image(nodes, config("example.org/a:1", pull="always", mounts=["/data"]))
-    with pytest.raises(Refused, match=r"environment.read_only is for a container of its own"):
-        check_node_image(nodes_of(gpus={"node_images": ("*",)}), config("example.org/a:1", read_only=True))
-
-
-def test_a_pool_that_says_nothing_of_images_takes_all() -> None:
-    """Agents with Docker may join it."""
-    check_node_image(nodes_of(), config("x:1", mounts=["/data"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.kernel.settings import Settings
 from tenuto.schemas.provisioning import NodeType, Provisioning
 from tenuto.services.launcher.adapters.provisioners import Order
 from tenuto.services.launcher.adapters.provisioners.kubernetes import manifests, pods
@@ -127,6 +128,7 @@ def test_a_type_has_settings_of_its_own_before_those_of_the_pool() -> None:
         ({"image": "x"}, {"device": "A100"}, "have the device A100, but ask for none: set gpu_resource"),
         ({"image": "x"}, {"images": True}, "cannot run trials that name an image"),
         ({**IMAGE, "worker_user": "w", "allow_root": "true"}, {"node_images": ("x",)}, "would run as root; leave out one"),
+        ({**IMAGE, "run_as_user": "0", "allow_root": "true"}, {"node_images": ("x",)}, "run_as_user is 0: an image that a trial"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(settings: dict[str, str], node_type: dict[str, Any], said: str) -> None:
@@ -163,6 +165,23 @@ def test_a_pod_in_a_trials_image_gets_our_packages_from_the_pools_image() -> Non
     assert {"name": "packages", "emptyDir": {}} in spec["volumes"]
     assert "envFrom" not in first, "it gets no token"
     assert first["resources"]["limits"] == {"cpu": "3500m", "memory": "16Gi", "ephemeral-storage": "50Gi"}, "and no device"
+
+
+@pytest.mark.parametrize(
+    ("image", "settings", "device", "required"),
+    [
+        ("example.org/vision:3", {"gpu_resource": "nvidia.com/gpu"}, "", True),
+        ("example.org/vision:3", {"gpu_resource": "nvidia.com/gpu"}, "cpu", False),
+        ("example.org/vision:3", {}, "", False),
+        ("", {"gpu_resource": "nvidia.com/gpu"}, "", False),
+    ],
+)
+def test_an_agent_in_a_trials_image_needs_the_gpus_that_its_pod_holds(
+    image: str, settings: dict[str, str], device: str, required: bool
+) -> None:
+    [container] = made({**IMAGE, **settings}, NodeType(slots=2, device=device), image)[0]["spec"]["containers"]
+    environment = {item["name"]: item["value"] for item in container["env"]}
+    assert Settings.from_environment(environment).gpus_required == required
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"])

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tenuto.schemas.events.agent import IMAGES_LABEL
-from tenuto.schemas.events.node import NodeFailed, NodeRequested
+from tenuto.schemas.events.node import NodeFailed, NodeReleased, NodeRequested
 from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType
 from tenuto.schemas.sentences import sentence
@@ -56,6 +56,16 @@ def test_a_node_in_one_image_counts_for_no_gang_of_another_when_it_has_joined() 
     assert images(run) == [ONE, TWO]
     run.pass_time(301)
     assert run.phases()[1] == "released", "idle, and of no use for what waits"
+
+
+def test_what_one_image_offers_is_expected_of_no_other() -> None:
+    """An image that hides the GPUs would else be the end of all others."""
+    run = driver()
+    run.want(wants(ONE))
+    run.look((1,))
+    run.join(1, slots=1, image=ONE)
+    assert requested(run.want(wants(TWO, slots=4, experiment=2), demand(4, experiment=3))) == ["four", "four"]
+    assert hindrances(run) == [(1, ""), (1, "")]
 
 
 def test_an_image_that_is_not_allowed_gets_no_node_and_says_so() -> None:
@@ -147,6 +157,78 @@ def test_a_full_pool_makes_room_for_an_image_that_has_waited() -> None:
     assert released(run.pass_time(61)) == {1: "makes_room"}
     run.leave(item, 1)
     run.look((1,))
+
+
+def test_a_full_pool_makes_no_room_for_an_image_that_has_failed() -> None:
+    """Good nodes would end at each of its tries, for a node that may never come."""
+    run = driver(nodes_max=2, idle_seconds=60)
+    run.want(demand(4), wants(ONE, experiment=2))
+    run.look((1, 2))
+    run.join(1)
+    run.grant(1, slots=4)
+    assert failed(run.look((1,), no_image=(2,))) == {2: "refused"}
+    run.want(wants(ONE, experiment=2), demand(4, experiment=3))
+    assert requested(run.look((1,))) == ["four"], "for what waits behind it"
+    run.start(3)
+    run.grant(3, slots=4)
+    run.want(wants(ONE, experiment=2))
+    assert run.pass_time(120) == []
+    assert hindrances(run) == [(0, "limits")]
+
+
+def test_an_image_that_has_failed_takes_room_that_is_free() -> None:
+    run = driver(nodes_max=1, idle_seconds=60)
+    run.want(wants(ONE))
+    run.look((1,))
+    assert failed(run.look(no_image=(1,))) == {1: "refused"}
+    run.look(())
+    assert requested(run.pass_time(31)) == ["four"]
+
+
+def test_nodes_in_images_are_none_of_those_that_the_pool_keeps() -> None:
+    run = driver(nodes_min=1, nodes_max=2, idle_seconds=60)
+    run.pass_time(1)
+    run.start(1)
+    run.want(wants(ONE))
+    run.look((1, 2))
+    run.join(2, image=ONE)
+    run.leave(run.grant(2), 2)
+    run.want()
+    decided = run.pass_time(61)
+    assert released(decided) == {2: "idle"}, "the general one is kept"
+    [given_back] = decided
+    said = sentence("NodeReleased", {"reason": given_back.model_dump()["reason"]}, "launcher/5")
+    assert f"it runs in the image {ONE}, and such nodes are not among those that a pool keeps." in said
+
+
+def test_a_node_in_an_image_that_is_coming_is_not_kept_either() -> None:
+    run = driver(idle_seconds=60)
+    run.want(wants(ONE))
+    run.provision(provisioner="kubernetes", node_types=[FOUR], nodes_min=1, idle_seconds=60)
+    run.want()
+    assert images(run) == [ONE, ""]
+    assert released(run.pass_time(61)) == {1: "not_needed"}
+
+
+def test_the_pool_keeps_its_nodes_beside_those_in_images() -> None:
+    run = driver(nodes_max=2)
+    run.want(wants(ONE))
+    run.look((1,))
+    run.join(1, image=ONE)
+    run.provision(provisioner="kubernetes", node_types=[FOUR], nodes_min=1, nodes_max=2)
+    assert images(run) == [ONE, ""]
+
+
+def test_nodes_in_an_image_that_is_taken_away_are_given_back_when_their_work_ends() -> None:
+    run = driver(nodes_max=4)
+    run.want(wants(ONE), wants(TWO, experiment=2), demand(4, experiment=3))
+    run.look((1,))
+    run.join(1, image=ONE)
+    run.grant(1)
+    decided = run.provision(provisioner="kubernetes", node_types=[{**FOUR, "node_images": ["elsewhere.org/*"]}], nodes_max=4)
+    assert released(decided) == {1: "image_not_allowed", 2: "image_not_allowed"}
+    assert not run.orders().start[0][0].image, "only the general one is started"
+    assert all(data.drain for data in decided if isinstance(data, NodeReleased))
 
 
 def test_a_type_runs_trials_in_containers_or_in_one_image_and_not_both() -> None:

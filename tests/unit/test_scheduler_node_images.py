@@ -10,6 +10,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted, CapacityDemand, CapacityWanted
 from tenuto.schemas.events.provisioning import PoolProvisioned
 from tenuto.schemas.events.request import ExperimentPoolChanged
+from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, joined, requested, submitted
 
 ONE, TWO = "example.org/one:1", "example.org/two:1"
@@ -66,6 +67,18 @@ def test_containers_and_agents_in_the_image_serve_alike() -> None:
     assert sorted(item for agents in granted(decided).values() for item in agents) == ["a", "b"]
 
 
+@pytest.mark.parametrize("slots", [0, 1])
+def test_a_trial_that_waits_beside_agents_in_other_images_is_told_so(slots: int) -> None:
+    driver = Driver()
+    driver.feed(joined("a", 2, image=ONE), joined("b", 2, image=TWO), submitted(1, slots=slots), *requested(1, 1))
+    driver.feed(submitted(2, slots=slots, image=ONE, environment={"pull": "always"}), *requested(2, 1))
+    driver.feed(submitted(3, slots=slots, image="example.org/three:3"), *requested(3, 1))
+    told = {row.experiment_id: row.text for row in explain(driver.state, "default", driver.now_us)}
+    assert set(told) == {1, 2, 3}
+    for text in told.values():
+        assert "(2 agents there run in an image that it does not name, for trials that do)" in text
+
+
 def test_labels_and_devices_count_in_an_image_too() -> None:
     driver = Driver()
     driver.feed(submitted(1, image=ONE, agent_labels=["zone=a"]), *requested(1, 1))
@@ -81,6 +94,40 @@ def test_a_pool_with_node_images_is_told_what_may_run_so() -> None:
     assert [(item.image, item.node_image) for item in found] == [(ONE, True), (ONE, False), ("", False)]
     again = wanted(driver.feed(joined("a", 1, image=ONE)))
     assert [item.experiment_id for item in again] == [2, 3], "the agent in the image serves the first, and no other"
+
+
+def test_a_long_queue_of_one_image_hides_no_other() -> None:
+    """The nodes of the first image may never come."""
+    driver = Driver()
+    driver.feed(PoolProvisioned.model_validate({**provisioned("*").model_dump(), "nodes_max": 2}))
+    driver.feed(submitted(1, image=ONE), submitted(2, image=TWO), submitted(3))
+    found = wanted(driver.feed(*requested(1, *range(1, 11)), *requested(2, 1), *requested(3, 1)))
+    assert [(item.image, item.count, item.experiment_id) for item in found] == [(ONE, 8, 1), (TWO, 1, 2), ("", 1, 3)]
+
+
+def test_a_trial_without_slots_hides_none_of_another_image() -> None:
+    driver = Driver()
+    driver.feed(provisioned("*"))
+    for number, image in enumerate([ONE, ONE, TWO, None], 1):
+        driver.feed(submitted(number, slots=0, **({"image": image} if image else {})))
+    found = wanted(driver.feed(*[item for number in range(1, 5) for item in requested(number, 1)]))
+    assert [(item.image, item.slots, item.count, item.experiment_id) for item in found] == [
+        (ONE, 0, 1, 1), (TWO, 0, 1, 3), ("", 0, 1, 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_what_needs_containers_hides_nothing_that_needs_none(slots: int) -> None:
+    driver = Driver()
+    driver.feed(PoolProvisioned.model_validate({**provisioned("*").model_dump(), "nodes_max": 1}))
+    driver.feed(submitted(1, slots=slots, image=ONE, environment={"pull": "always"}))
+    driver.feed(submitted(2, slots=slots, image=ONE), submitted(3, slots=slots))
+    found = wanted(driver.feed(*requested(1, *range(1, 11)), *requested(2, 1), *requested(3, 1)))
+    assert [(item.image, item.node_image, item.experiment_id) for item in found] == [
+        (ONE, False, 1),
+        (ONE, True, 2),
+        ("", False, 3),
+    ]
 
 
 def test_other_pools_are_told_as_before() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from tenuto.cli.image_notes import note_if_no_node_runs_it
 from tenuto.cli.jobs import note_if_too_large
+from tenuto.schemas.config.environment import Environment
 from tenuto.schemas.config.resources import Resources
 
 
@@ -38,3 +40,55 @@ def test_nodes_that_will_not_run_the_image_are_not_promised(
 ) -> None:
     note_if_too_large(Rest(*kinds), Resources(pool="gpus"), image)
     assert capsys.readouterr().err.startswith(said)
+
+
+class Pools:
+    """Pools whose nodes may run in these images, and the runtimes of the agents of `gpus`; of `plain` nobody starts nodes."""
+
+    def __init__(self, runtimes: tuple[str, ...] = ("process",), state: str = "joined") -> None:
+        self.agents = [{"pool": "gpus", "state": state, "runtimes": runtimes}]
+        self.kinds: dict[str, dict[str, Any]] = {
+            "gpus": {"node_images": ["example.org/*"]},
+            "docker": {"images": True},
+            "open": {},
+        }
+
+    def get(self, path: str) -> Any:
+        if path == "/agents":
+            return {"items": self.agents}
+        pool = path.split("/")[2]
+        provisioner = "kubernetes" if pool in self.kinds else "static"
+        return {"provisioning": {"provisioner": provisioner, "node_types": [self.kinds.get(pool, {})]}}
+
+
+@pytest.mark.parametrize(
+    ("environment", "pools"),
+    [
+        ({}, ("gpus",)),
+        ({"image": "example.org/a:1"}, ("gpus",)),
+        *(({"image": "x:1"}, ("gpus", other)) for other in ("docker", "open", "plain")),
+    ],
+)
+def test_an_image_that_some_nodes_may_run_in_has_no_note(
+    environment: dict[str, Any], pools: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not note_if_no_node_runs_it(Pools(), pools, Environment.model_validate(environment))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"image": "x:1"}, "Note: nodes of pool gpus run in the images example.org/*, and not in x:1, so the trials wait for"),
+        ({"image": "example.org/a:1", "pull": "always"}, "as a whole, and environment.pull is for a container of its own"),
+        ({"image": "example.org/a:1", "read_only": True}, "environment.read_only is for a container of its own"),
+    ],
+)
+def test_an_image_that_no_node_may_run_in_has_a_note_if_no_agent_has_docker(
+    environment: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = Environment.model_validate(environment)
+    assert note_if_no_node_runs_it(Pools(), ("gpus",), wanted)
+    assert said in capsys.readouterr().err
+    assert note_if_no_node_runs_it(Pools(("docker",), "lost"), ("gpus",), wanted)
+    assert not note_if_no_node_runs_it(Pools(("process", "docker")), ("gpus",), wanted), "that agent takes it"

@@ -14,14 +14,20 @@ class NoSlots(RuntimeError):
     """The node's GPUs cannot be read."""
 
 
-def find_slots(cpu_slots: int) -> tuple[Slot, ...]:
+def find_slots(cpu_slots: int, *, gpus_required: bool = False) -> tuple[Slot, ...]:
     """Slots of this node. `cpu_slots`: number of slots if there is no GPU; 0: one per core that this process may use.
 
-    Raises NoSlots if the driver exists but fails: offering CPU slots instead would silently train on the wrong device.
+    Raises NoSlots if the driver exists but fails, or there is no GPU and `gpus_required`: offering CPU slots instead would
+    silently train on the wrong device.
     """
     gpus = _gpus()
     if gpus:
         return gpus
+    if gpus_required:
+        raise NoSlots(
+            "The node holds GPUs, but none can be seen in its image (NVML finds none): have utility in the image's"
+            " NVIDIA_DRIVER_CAPABILITIES, or leave that variable unset, and check runtime_class of the pool."
+        )
     count = cpu_slots or _cores()
     return tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(count))
 

@@ -35,7 +35,10 @@ class AgentView(Model):
     unlimited: str = ""
     """Reason why its runs lack some of the limits that its operator set; empty: they have them all, or none are set."""
     runtimes: tuple[str, ...] = ("process",)
-    """Runtimes in which it can run workers: process, docker. A trial that names an image needs docker."""
+    """Runtimes in which it can run workers: process, docker. A trial that names an image needs docker, or an agent in that
+    image."""
+    image: str = ""
+    """Image in which it runs as a whole, for trials that name it and no others; empty: none."""
     notice: str = ""
     """Notice by the machine's provider that the machine will end, such as a preemption; empty: none was given."""
 

@@ -185,7 +185,8 @@ def joined(state: State, data: AgentJoined, envelope: Envelope) -> State:
     node = node_of(state, data.agent_id)
     if node is None or node.ending:
         return state
-    if data.slots:
+    # What is found in one image says nothing of the others, or of the type.
+    if data.slots and not node.own_image:
         devices = tuple(sorted({slot.device.lower() for slot in data.slots}))
         offered = Offered(len(data.slots), devices, envelope.time_us)
         pool = state.pools[node.pool]

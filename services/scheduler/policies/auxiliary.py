@@ -13,7 +13,8 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.schemas.sentences.grants import AuxiliaryStarts
-from tenuto.schemas.sentences.waiting import AgentsFull, NoRoom, Waiting
+from tenuto.schemas.sentences.waiting import AgentsFull, Waiting
+from tenuto.services.scheduler.policies.feasibility import no_room
 from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.placement import allows, for_trial
 from tenuto.services.scheduler.policies.reasons import gang
@@ -109,5 +110,5 @@ def _why(state: State, pool: Pool, experiment: Experiment) -> Waiting:
     open_now = [item for item in agents if not (item.closed is not None and item.closed.agent)]
     allowed = [item for item in open_now if experiment.constraints is None or allows(experiment.constraints, item)]
     if not allowed:
-        return NoRoom(**gang(experiment))
+        return no_room(state, pool, experiment)
     return AgentsFull(**gang(experiment), agents=len(allowed), trials_max=sum(item.auxiliary_max for item in allowed))

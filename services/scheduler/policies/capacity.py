@@ -164,17 +164,17 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
     alike: dict[tuple[object, ...], tuple[object, ...]] = {}
     """First kind of gangs that are alike but for their image: beyond DEMANDS_MAX the others count as of that one."""
     counts: dict[tuple[object, ...], int] = {}
-    slots: dict[str, int] = {}
-    """Slots demanded so far, by workspace if workspaces are told apart: the queue of one that may have no more must not hide the
-    others."""
-    for gang in _gangs(state, pool):
+    slots: dict[tuple[str, str, str], int] = {}
+    """Slots demanded so far, by workspace and images where these are told apart: the queue of a workspace that may have no more,
+    or of an image that cannot be had, must not hide the others."""
+    for gang in _gangs(state, pool, provisioned):
         asked, workspace = gang.asked, gang.experiment.workspace if provisioned.by_workspace else ""
-        if slots.get(workspace, 0) >= provisioned.slots_most:
-            if not provisioned.by_workspace:
+        node_image, image = _images(gang.experiment, asked, provisioned)
+        sharer = (workspace, node_image, image)
+        if slots.get(sharer, 0) >= provisioned.slots_most:
+            if not (provisioned.by_workspace or provisioned.by_image):
                 break
             continue
-        # A node in one image serves no gang of another.
-        node_image = asked.image if provisioned.by_image else ""
         needs = (gang.missing, asked.locality, asked.device, asked.labels, workspace, node_image)
         key: tuple[object, ...] = (*needs, gang.experiment.image)
         if key not in first and len(first) >= DEMANDS_MAX:
@@ -184,7 +184,7 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
         alike.setdefault(needs, key)
         # One that no number of nodes could hold is told once, and leaves the count of the others as it is.
         fits = gang.missing <= provisioned.slots_most
-        slots[workspace] = slots.get(workspace, 0) + (gang.missing if fits else 0)
+        slots[sharer] = slots.get(sharer, 0) + (gang.missing if fits else 0)
         first.setdefault(key, gang)
         counts[key] = counts.get(key, 0) + 1 if fits else 1
     return tuple(
@@ -203,10 +203,16 @@ def _demands(state: State, pool: Pool, provisioned: ProvisionedSlots) -> tuple[C
     )
 
 
-def _gangs(state: State, pool: Pool) -> Iterator[_Gang]:
+def _images(experiment: Experiment, asked: Constraints, provisioned: ProvisionedSlots) -> tuple[str, str]:
+    """Image that a node may run in for it, as such a node serves no gang of another, and the image that it names, for which it
+    may need a container of its own; both empty where nodes run in no images."""
+    return (asked.image, experiment.image) if provisioned.by_image else ("", "")
+
+
+def _gangs(state: State, pool: Pool, provisioned: ProvisionedSlots) -> Iterator[_Gang]:
     """Gangs that the pool lacks slots for, in the queue's order; then those of other pools that may fall back to it."""
     room, quotas = _Room(state, pool), _Quotas(state)
-    yield from _auxiliary(state, pool)
+    yield from _auxiliary(state, pool, provisioned)
     for experiment in _queue(state, pool):
         yield from _unserved(experiment, room, quotas)
     homes: dict[str, _Room] = {}
@@ -248,14 +254,19 @@ def _unserved(experiment: Experiment, room: _Room | None, quotas: _Quotas) -> It
             yield _Gang(experiment, asked, missing)
 
 
-def _auxiliary(state: State, pool: Pool) -> Iterator[_Gang]:
-    """First trial without slots that no agent could run, even if it had room. One is enough: agents run many of them, so one node
-    will do to begin with."""
+def _auxiliary(state: State, pool: Pool, provisioned: ProvisionedSlots) -> Iterator[_Gang]:
+    """First trial without slots that no agent could run, even if it had room: one for each image where these count. One
+    is enough: agents run many of them, so one node will do to begin with."""
+    ground = Ground(state, pool)
+    able = [item for item in pool.agents if (closed := state.agents[item].closed) is None or not closed.agent]
+    told: set[tuple[str, str]] = set()
     for _, _, key in pool.auxiliary_queue:
         experiment = state.experiments[key]
         asked = experiment.constraints or ANYWHERE
-        ground = Ground(state, pool)
-        able = (item for item in pool.agents if (closed := state.agents[item].closed) is None or not closed.agent)
-        if not any(ground.allows(asked, item) for item in able):
-            yield _Gang(experiment, asked, 0)
+        images = _images(experiment, asked, provisioned)
+        if images in told or any(ground.allows(asked, item) for item in able):
+            continue
+        told.add(images)
+        yield _Gang(experiment, asked, 0)
+        if not provisioned.by_image:
             return

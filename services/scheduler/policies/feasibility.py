@@ -93,4 +93,11 @@ def never(state: State, pool: Pool, experiment: Experiment) -> Waiting | None:
     if first_coming(state, pool, experiment) is not None:
         return None
     first = experiment.waiting[0] if experiment.waiting else None
-    return NoRoom(**gang(experiment if first is None else for_trial(experiment, first)), slots_offered=pool.capacity)
+    return no_room(state, pool, experiment if first is None else for_trial(experiment, first), pool.capacity)
+
+
+def no_room(state: State, pool: Pool, experiment: Experiment, slots_offered: int = 0) -> NoRoom:
+    """Reason why no agents of the pool may run what the experiment asks for."""
+    image = experiment.constraints.image if experiment.constraints else ""
+    apart = sum([state.agents[item].image not in ("", image) for item in pool.agents])
+    return NoRoom(**gang(experiment), slots_offered=slots_offered, agents_apart=apart)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tenuto.schemas.sentences.waiting import Behind, NoRoom, Soon, TooLarge
+from tenuto.schemas.sentences.waiting import Behind, Soon, TooLarge
 from tenuto.services.scheduler.policies.decisions import TrialDemand, demand_of
+from tenuto.services.scheduler.policies.feasibility import no_room
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.reclaiming import Reclaiming
@@ -84,8 +85,13 @@ class Serving:
         too_large = demand.wanted > self._pool.capacity
         if not too_large and (demand.experiment.constraints is None or self._rooms.of(demand)):
             return None
-        kind = TooLarge if too_large else NoRoom
-        self._decisions.note(demand.experiment, kind(**gang(demand.experiment), slots_offered=self._pool.capacity))
+        offered = self._pool.capacity
+        why = (
+            TooLarge(**gang(demand.experiment), slots_offered=offered)
+            if too_large
+            else no_room(self._decisions.state, self._pool, demand.experiment, offered)
+        )
+        self._decisions.note(demand.experiment, why)
         return Served("never")
 
     # Waiting for any slots.

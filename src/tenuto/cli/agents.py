@@ -43,7 +43,7 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
                 agent["pool"],
                 f"{len(used)}/{len(slots)} {kinds}{closed}",
                 named,
-                ", ".join(agent["runtimes"]),
+                ", ".join(agent["runtimes"]) + (f" in {agent['image']}" if agent.get("image") else ""),
                 ", ".join([*used, *agent.get("auxiliary", ())]),
                 when(agent["joined_us"]),
             )

@@ -42,5 +42,17 @@ def change(
             "Nothing to change: give --priority, --weight, --max-slots, --max-wall-hours, --pool, --max-trials or"
             " --max-concurrent-trials."
         )
-    client(context).patch(f"/experiments/{experiment}", body)
-    say(f"Experiment {experiment} is changed.")
+    rest = client(context)
+    rest.patch(f"/experiments/{experiment}", body)
+    say(f"Experiment {experiment} is changed.", flush=True)
+    if pool is not None:
+        _note_on_image(rest, experiment, pool)
+
+
+def _note_on_image(rest: Any, experiment: int, pool: str) -> None:
+    from tenuto.cli.image_notes import note_if_no_node_runs_it
+    from tenuto.schemas.config.environment import Environment
+
+    config = rest.get(f"/experiments/{experiment}")["config"]
+    pools = (pool, *config["resources"].get("fallback_pools", ()))
+    note_if_no_node_runs_it(rest, pools, Environment.model_validate(config.get("environment") or {}))

@@ -75,6 +75,7 @@ def create(
     """Submit an experiment: a configuration and the directory with the model's code. With --local its first trial trains here."""
     import tempfile
 
+    from tenuto.cli.image_notes import note_if_no_node_runs_it
     from tenuto.cli.jobs import note_if_too_large
     from tenuto.cli.origin import origin
     from tenuto.cli.overrides import read_overrides
@@ -103,7 +104,9 @@ def create(
     else:
         say(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
         tell_plan(answer, text)
-        note_if_too_large(rest, parsed.resources, parsed.environment.image)
+        pools = (parsed.resources.pool, *parsed.resources.fallback_pools)
+        if not note_if_no_node_runs_it(rest, pools, parsed.environment):
+            note_if_too_large(rest, parsed.resources, parsed.environment.image)
     if kind is not None:
         assert searcher is not None
         run_search(rest, kind, searcher, answer["id"], quiet=json)

@@ -11,6 +11,12 @@ HINDRANCES = {
     "workspace": "the limit of its workspace leaves no room for more nodes now",
     "later": "such nodes could not be had a moment ago",
 }
+_DOCKER_HELPS = "have an admin say that its agents have Docker, where they have (`tenuto pool change {name} --images`)"
+_HELPS = {
+    "kubernetes": "have an admin allow the image (`tenuto pool change {name} --node-image NAME`)",
+    "gcp": "choose a pool whose agents have Docker",
+}
+"""Help where nodes run no images, by provisioners whose nodes have no Docker."""
 
 
 def lacking(pool: dict[str, Any]) -> list[str]:
@@ -40,10 +46,8 @@ def _no_image(pool: dict[str, Any], demand: dict[str, Any]) -> str:
     name = pool["pool"]
     patterns = [pattern for kind in pool["provisioning"]["node_types"] for pattern in kind.get("node_images", ())]
     if not patterns:
-        return (
-            f"its nodes run no images of trials: leave out environment.image, or have an admin allow the image"
-            f" (`tenuto pool change {name} --node-image NAME`, on Kubernetes)"
-        )
+        more = _HELPS.get(pool["provisioning"]["provisioner"], _DOCKER_HELPS).format(name=name)
+        return f"its nodes run no images of trials: leave out environment.image, or {more}"
     if not demand.get("node_image"):
         return (
             "its nodes run in a trial's image as a whole, and the experiment asks for what only a container of its own has: leave"

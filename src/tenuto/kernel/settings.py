@@ -211,6 +211,9 @@ class Settings:
     agent_image: str = ""
     """Container image that the agent itself runs in, for trials that name it (`environment.image`) and no others; all of them
     run in it. The launcher sets it for a node that it starts in a trial's image (`node_images` of a pool). Empty: none."""
+    gpus_required: int = 0
+    """1: an agent that finds no GPU does not start. 0: it offers CPU slots then. The launcher sets it for a pod that holds GPUs
+    and runs in a trial's image, which may hide the driver."""
     docker_pull_image: str = ""
     """Image that an agent begins to pull as it starts, before a trial needs it: on a new node that of the trial for which the
     launcher requested it. Empty: none."""

@@ -28,7 +28,7 @@ def make_runtime(
     """The runtime for these settings. `shared`: directory that all agents see; None: there is none. `environment`: of the
     agent, of which workers inherit a part; None: this process's. `command`: run instead of our own harness; then workers never
     start warm. Raises RuntimeUnavailable and NoSlots."""
-    slots = find_slots(settings.cpu_slots) if slots is None else slots
+    slots = find_slots(settings.cpu_slots, gpus_required=bool(settings.gpus_required)) if slots is None else slots
     base = os.environ if environment is None else environment
     asked = Opening(settings, node, shared, slots, base, command)
     made = [runtime for name in _names(settings) if (runtime := _made(name, asked)) is not None]

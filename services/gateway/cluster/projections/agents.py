@@ -9,11 +9,12 @@ from tenuto.services.gateway.read_models.common import Connection, Handler, to_j
 
 async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None:
     await db.execute(
-        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us, unlimited, runtimes, notice)
-           VALUES ($1, $2, $3, $4, $7, $5, $6, $8, $9, $10)
+        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us, unlimited, runtimes, notice, image)
+           VALUES ($1, $2, $3, $4, $7, $5, $6, $8, $9, $10, $11)
            ON CONFLICT (agent_id) DO UPDATE SET pool = excluded.pool, host = excluded.host, version = excluded.version,
                state = excluded.state, slots = excluded.slots, joined_us = excluded.joined_us, unlimited = excluded.unlimited,
-               runtimes = excluded.runtimes, notice = excluded.notice, reason = '', lost_us = NULL""",
+               runtimes = excluded.runtimes, notice = excluded.notice, image = excluded.image, reason = '',
+               lost_us = NULL""",
         data.agent_id,
         data.pool,
         data.host,
@@ -24,6 +25,7 @@ async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None
         data.unlimited,
         list(data.runtimes),
         data.notice,
+        data.image,
     )
 
 

@@ -29,7 +29,6 @@ from tenuto.schemas.events.request import (
     SearchOperationsRequested,
 )
 from tenuto.schemas.operations import Create, Extend, Stop
-from tenuto.services.gateway.cluster.policies.node_images import check_node_image
 from tenuto.services.gateway.experiments.commands import (
     ArchiveExperiment,
     CancelExperiment,
@@ -66,7 +65,6 @@ def check_new(state: ExperimentsState, subject: Principal, config: ExperimentCon
     """Checks that the subject may submit it. Raises Refused."""
     check_place(state, subject, config.resources.workspace, config.project)
     check_limits(state, config)
-    check_node_image(state.nodes, config)
 
 
 def check_fork(state: ExperimentsState, subject: Principal, config: ExperimentConfig) -> None:

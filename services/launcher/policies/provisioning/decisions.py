@@ -16,6 +16,7 @@ from tenuto.schemas.sentences.nodes import (
     NodeGivenBack,
     NodeGroupFailed,
     NodeIdle,
+    NodeImageNotAllowed,
     NodeMakesRoom,
     NodeNotNeeded,
     NodeOverLimit,
@@ -66,6 +67,7 @@ def _plan(course: DecisionSteps, name: str) -> None:
     """All that follows for one pool from what is known now. A second time it decides nothing."""
     late_joins(course, name)
     _release_of_other_provisioners(course, name)
+    _release_of_other_images(course, name)
     _release_beyond_limits(course, name)
     packing = pack(course.state, course.pool(name), course.now_us)
     _request(course, name, packing)
@@ -103,7 +105,7 @@ def _keep_minimum(course: DecisionSteps, name: str) -> None:
     settings = course.pool(name).provisioning
     if not settings.starts_nodes:
         return
-    while (count := len(_kept(course.pool(name)))) < settings.nodes_min:
+    while (count := _general(course.pool(name))) < settings.nodes_min:
         pool = course.pool(name)
         limits = RemainingLimits(pool)
         for node_type in settings.node_types:
@@ -162,6 +164,16 @@ def _release_of_other_provisioners(course: DecisionSteps, name: str) -> None:
             course.release(node, NodeProvisionerChanged(provisioner=present).reason())
 
 
+def _release_of_other_images(course: DecisionSteps, name: str) -> None:
+    """Gives back nodes in images that the pool does not allow any more; work there ends first."""
+    pool = course.pool(name)
+    present = {node_type.name: node_type for node_type in pool.provisioning.node_types}
+    for node in _kept(pool):
+        node_type = present.get(node.node_type.name)
+        if node.own_image and (node_type is None or not node_type.runs_in(node.own_image)):
+            course.release(node, NodeImageNotAllowed(image=node.own_image).reason())
+
+
 def _release_beyond_limits(course: DecisionSteps, name: str) -> None:
     """Gives back nodes beyond limits that were lowered, those first on which least is lost."""
     pool = course.pool(name)
@@ -182,9 +194,11 @@ def _release_not_needed(course: DecisionSteps, name: str, packing: Packing) -> N
     """Gives back nodes that are still coming and that no gang waits for: at once if another of the group has failed, else after
     the time for which an idle one is kept, because a queue that has just changed may change again."""
     pool, wanted = course.pool(name), packing.wanted()
-    count = len(_kept(pool))
-    for node in reversed(pool.in_order()):
-        if node.ending or node.joined_at_us is not None or node.node_id in wanted or count <= pool.provisioning.nodes_min:
+    count = _general(pool)
+    for node in reversed(_kept(pool)):
+        if node.joined_at_us is not None or node.node_id in wanted:
+            continue
+        if not node.own_image and count <= pool.provisioning.nodes_min:
             continue
         waited = course.seconds_since(max(node.requested_at_us, pool.demands_at_us))
         if node.broken:
@@ -194,18 +208,20 @@ def _release_not_needed(course: DecisionSteps, name: str, packing: Packing) -> N
             course.release(node, reason)
         else:
             continue
-        count -= 1
+        count -= not node.own_image
 
 
 def _release_idle(course: DecisionSteps, name: str, packing: Packing) -> None:
-    """Gives back nodes without work for idle_seconds, the longest idle first, down to nodes_min."""
+    """Gives back nodes without work for idle_seconds, the longest idle first: all in images, and the others down to nodes_min."""
     pool, wanted = course.pool(name), packing.wanted()
-    settings, count = pool.provisioning, len(_kept(pool))
+    settings, count = pool.provisioning, _general(pool)
     found = [(node.idle_since_us, node.number, node) for node in _kept(pool) if node.idle_since_us is not None]
     for since_us, _, node in sorted(found, key=lambda entry: entry[:2]):
         idle_seconds = course.seconds_since(since_us)
-        if idle_seconds < settings.idle_seconds or count <= settings.nodes_min:
+        if idle_seconds < settings.idle_seconds:
             break
+        if not node.own_image and count <= settings.nodes_min:
+            continue
         if node.node_id in wanted or _may_serve(course, pool, node, packing):
             continue
         retry_at_us = None if node.used else next_try(pool, node.backoff_key(), course.now_us)[1]
@@ -216,9 +232,10 @@ def _release_idle(course: DecisionSteps, name: str, packing: Packing) -> None:
             nodes_min=settings.nodes_min,
             used=node.used,
             retry_seconds=0.0 if retry_at_us is None else -course.seconds_since(retry_at_us),
+            image=node.own_image,
         ).reason()
         course.release(node, reason, retry_at_us=retry_at_us)
-        count -= 1
+        count -= not node.own_image
 
 
 def _may_serve(course: DecisionSteps, pool: ProvisionedPool, node: Node, packing: Packing) -> bool:
@@ -271,6 +288,11 @@ def _make_room(course: DecisionSteps, name: str, packing: Packing) -> bool:
 def _kept(pool: ProvisionedPool) -> list[Node]:
     """Nodes that are not ending, by number."""
     return [node for node in pool.in_order() if not node.ending]
+
+
+def _general(pool: ProvisionedPool) -> int:
+    """Number of the nodes that count for nodes_min: one in an image is of no use for what may come."""
+    return sum([not node.own_image for node in _kept(pool)])
 
 
 def _cost(nodes: Sequence[Node]) -> float:

@@ -4,7 +4,7 @@ Of a gang that may be anywhere the scheduler wants only what is missing beside t
 it wants all. A gang is had whole or asks for nothing. One that no number of nodes within the limits could serve is passed over.
 One that the limits leave no room for at present holds back all requests behind it: else small gangs would take every node that
 ends, and a large one would wait for ever. One that the limit of its workspace leaves no room for holds back those of the same
-workspace.
+workspace. One whose image has failed holds back nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tenuto.services.launcher.policies.provisioning.coming_slots import (
 )
 from tenuto.services.launcher.policies.provisioning.limits import RemainingLimits, WorkspaceCosts, payer_of, retry_of
 from tenuto.services.launcher.state import State
-from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool
+from tenuto.services.launcher.state.nodes import Demand, ProvisionedPool, backoff_key
 
 
 class NodeRequest(NamedTuple):
@@ -53,6 +53,9 @@ class _Candidate(NamedTuple):
     """Nodes of it for a gang that has no slots yet."""
     waits: bool
     """True if it is not asked for now."""
+    doubtful: bool
+    """True if nodes in its image have failed, and none was of use since: it is tried where there is room, and none is made or
+    kept for it, as other work would end for a node that may never come."""
 
 
 class Blocked(NamedTuple):
@@ -165,7 +168,13 @@ class _Pass:
         found = self._candidates.get(key)
         if found is None:
             found = self._candidates[key] = [
-                _Candidate(node_type, offer, whole, retry_of(self._pool, node_type, offer.image, self._now_us) is not None)
+                _Candidate(
+                    node_type,
+                    offer,
+                    whole,
+                    waits=retry_of(self._pool, node_type, offer.image, self._now_us) is not None,
+                    doubtful=bool(offer.image) and backoff_key(node_type, offer.image) in self._pool.backoffs,
+                )
                 for node_type, offer in self._offers(image)
                 if (whole := nodes_for(offer, wanted))
                 and self._limits.could_allow(whole, node_type.cost_per_hour)
@@ -197,7 +206,7 @@ class _Pass:
             return 0
         slots, full = slots_of(wanted), False
         hindered: tuple[NodeType, int] | None = None
-        for node_type, offer, whole, is_waiting in self._candidates_for(wanted):
+        for node_type, offer, whole, is_waiting, doubtful in self._candidates_for(wanted):
             if wanted.locality == "rack" and offer.rack != rack:
                 continue
             count = 1 if whole == 1 else -(-(slots - there) // offer.slots)
@@ -205,10 +214,10 @@ class _Pass:
                 passed += 1
             elif not self._costs.allow(wanted.workspace, count * node_type.cost_per_hour):
                 passed += 1
-                full = True
+                full = full or not doubtful
             elif not limits.allow(count, node_type.cost_per_hour):
                 passed += 1
-                hindered = hindered or (node_type, count)
+                hindered = hindered or (None if doubtful else (node_type, count))
             else:
                 self._request(wanted, node_type, offer, count, there if whole > 1 else 0, rack, passed)
                 self._packing.blocked = None  # another rack had no room for it

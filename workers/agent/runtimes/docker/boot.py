@@ -104,7 +104,9 @@ def agent(image: str, name: str) -> None:
     problem = unusable({"image": image})
     if problem:
         sys.exit(problem)
-    command = [sys.executable, "-m", "tenuto.cli.main", "agent", "run", "--name", name]
+    # The working directory is the image's: its files must not take the place of modules, here and in processes of the agent.
+    os.chdir("/")
+    command = [sys.executable, "-P", "-m", "tenuto.cli.main", "agent", "run", "--name", name]
     os.execve(sys.executable, command, surroundings({}))
 
 

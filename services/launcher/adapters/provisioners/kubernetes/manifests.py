@@ -147,6 +147,8 @@ def _container(order: Order, options: PodSettings, secret_name: str) -> Document
     if order.image:
         command = ["python3", "-I", f"{PACKAGES}/boot.py", "agent", order.image, order.node_id]
         mounts.append({"name": "packages", "mountPath": PACKAGES, "readOnly": True})
+        if _has_devices(order, options):
+            own["TENUTO_GPUS_REQUIRED"] = "1"  # an image may hide the driver, and would then train on processors
     mounts += [
         {"name": f"claim-{index}", "mountPath": claim.path, **({"readOnly": True} if claim.read_only else {})}
         for index, claim in enumerate(options.volumes)
@@ -187,10 +189,14 @@ def _security(capabilities: Document) -> Document:
 def _resources(order: Order, options: PodSettings, *, devices: bool = True) -> Document:
     """Requests equal limits: such a pod is the last to be evicted when its machine runs out of memory."""
     given = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.disk}
-    if devices and options.gpu_resource and order.node_type.device != "cpu":
+    if devices and _has_devices(order, options):
         given[options.gpu_resource] = str(order.node_type.slots)
     amounts = {name: amount for name, amount in given.items() if amount}
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
+
+
+def _has_devices(order: Order, options: PodSettings) -> bool:
+    return bool(options.gpu_resource) and order.node_type.device != "cpu"
 
 
 def _volumes(order: Order, options: PodSettings) -> list[Document]:

@@ -122,10 +122,11 @@ def pod_of(provisioning: Provisioning, node_type: NodeType) -> PodSettings:
             f"Nodes of type {node_type.name} cannot run trials that name an image: a pod has no Docker; leave out images, and"
             " name the images in which a pod may run as a whole by node_images."
         )
-    if node_type.node_images and found.worker_user:
+    if node_type.node_images and (found.worker_user or found.run_as_user == 0):
+        root = "worker_user is set" if found.worker_user else "run_as_user is 0"
         raise BadSetting(
-            f"Nodes of type {node_type.name} have node_images, and worker_user is set: an image that a trial names would run as"
-            " root; leave out one of the two."
+            f"Nodes of type {node_type.name} have node_images, and {root}: an image that a trial names would run as root; leave"
+            " out one of the two."
         )
     return found
 
