@@ -28,6 +28,8 @@ CLEARED = {
 """Modules of ours, and their variables that hold an object of the present run."""
 CACHES = {
     "tenuto.workers.pytorch.own_iteration": ("_fed_class",),
+    "tenuto.workers.pytorch.own_state": ("_is_torchs_alone", "_set_by_torch", "_set_in"),
+    "tenuto.workers.user_state.generators": ("_is_users_file",),
     "tenuto.workers.user_state.places": ("_place_in_module", "_place_in"),
 }
 """Modules of ours, and their functions that remember results by the user's classes."""
