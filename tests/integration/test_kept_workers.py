@@ -18,7 +18,7 @@ from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, tr
 from tests.support.runtimes import work_of
 
 CHANGES = trial_that(
-    "import decimal, locale, logging, signal, tempfile, threading, time, warnings",
+    "import asyncio, ctypes, decimal, locale, socket, logging, signal, tempfile, threading, time, warnings",
     "found = {",
     "    'rounding': decimal.getcontext().prec, 'umask': os.umask(0o22), 'errors': numpy.geterr()['over'],",
     "    'levels': [logging.getLogger().level, logging.getLogger('here').level, len(logging.getLogger().handlers)],",
@@ -33,6 +33,9 @@ CHANGES = trial_that(
     "    'count': torch.get_num_threads(),",
     "    'threads': threading.active_count(), 'calls': len(CALLS), 'device': str(torch.ones(1).device),",
     "}",
+    "asyncio.get_event_loop().run_until_complete(asyncio.sleep(0)); asyncio.get_event_loop().close()",
+    "found['seconds'] = socket.getdefaulttimeout(); socket.setdefaulttimeout(7)",
+    "ctypes.CDLL(None).printf(b'of C %s\\n', self.context.get_hparam('word').encode())",
     "print('found ' + json.dumps(found, sort_keys=True))",
     "decimal.getcontext().prec = 7; os.umask(0o77); numpy.seterr(over='ignore'); logging.getLogger().setLevel(10)",
     "logging.getLogger('here').setLevel(10); logging.getLogger().addHandler(logging.StreamHandler())",
@@ -57,7 +60,7 @@ LEFT = trial_that(
     "if word == 'function': json.here = lambda: Trial",
     "if word == 'class': json.here = Records",
     "if word == 'library': nn.functional.relu = nn.functional.gelu",
-    "if word == 'exit': atexit.register(print, 'over')",
+    "if word == 'exit': atexit.register(lambda: print('over', 'model_def' in sys.modules, os.getcwd() != '/'))",
     "if word == 'memory': sys.kept = bytearray(os.urandom(1) * (512 << 20))",
     "if word == 'raises': raise ValueError('this one')",
 )
@@ -82,6 +85,8 @@ async def test_the_next_trial_has_the_process_and_nothing_of_the_one_before(benc
     assert first == second == third
     lines = [bench.lines(trial) for trial in trials]
     assert [len([line for line in one if line.startswith("seen ")]) for one in lines] == [1, 1, 1], "each has its own log"
+    for one, word in zip(lines, ("one", "two", "three"), strict=True):
+        assert [line for line in one if line.startswith("of C")] == [f"of C {word}"], "what C libraries wrote is in the run's log"
 
 
 async def test_metrics_are_those_of_a_process_of_its_own(bench: KeptBench) -> None:
@@ -100,7 +105,7 @@ async def test_what_is_left_of_a_trial_is_not_the_next_ones(bench: KeptBench) ->
         "process": "it left processes",
         "orphan": "",  # seen by the leader, who adopts it
         "function": "something outside of it holds the trial's code",
-        "class": "something outside of it holds the trial's code (Records, Trial)",
+        "class": "something outside of it holds the trial's code (Adam, Net, Records)",
         "library": "torch.nn.functional.relu was replaced",
         "exit": "functions for the end of the process were registered",
         "memory": "its memory grew from",
@@ -112,6 +117,8 @@ async def test_what_is_left_of_a_trial_is_not_the_next_ones(bench: KeptBench) ->
         assert (await bench.seen(leaves))["pid"] == clean["pid"]
         assert (await bench.run(LEFT, word="after"))["pid"] != clean["pid"], word
         await bench.control.until(lambda why=why, leaves=leaves: any(why in line for line in bench.lines(leaves)))  # type: ignore[misc]
+        if word == "exit":
+            await bench.control.until(lambda leaves=leaves: "over True True" in bench.lines(leaves))  # type: ignore[misc]
 
 
 async def test_a_run_that_failed_and_one_that_was_killed_leave_no_worker(bench: KeptBench) -> None:

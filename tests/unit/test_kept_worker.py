@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import ast
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
 from tenuto.schemas.config.environment import Environment
-from tenuto.workers.harness import leftovers, process_state, run_leader
-from tenuto.workers.harness.kept_worker import CACHES, CLEARED
+from tenuto.workers.harness import kept_worker, leftovers, process_state, run_leader
+from tenuto.workers.harness.kept_worker import CACHES, CLEARED, KeptWorker
 from tenuto.workers.harness.users_code import UsersCode, still_held
 
 WORKERS = Path(__file__).parents[2] / "workers"
+SECONDS_MAX = 30
+"""Longest wait for a forked process."""
 GIVEN_BACK_ELSEWHERE = {
     "tenuto.workers.pytorch.seeds": "_one_device",  # workers/pytorch/kept_state.py
     "tenuto.workers.keras.randomness": "_one_gpu",  # a worker with Keras does not stay
@@ -115,11 +119,12 @@ def test_finders_of_libraries_stay_and_those_of_the_user_go() -> None:
 
 
 def test_exit_handlers_and_limits_that_changed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = [process_state._exits(), process_state._limits()]
-    assert [part() for part in parts] == ["", ""]
-    monkeypatch.setattr(process_state.atexit, "_ncallbacks", lambda: -1)
+    limits, left = process_state._limits(), leftovers.Leftovers()
+    assert (limits(), left._at_end()) == ("", "")
+    monkeypatch.setattr(leftovers.atexit, "_ncallbacks", lambda: -1)
     monkeypatch.setattr(process_state.os, "getpriority", lambda *_: 19)
-    assert all(part() for part in parts)
+    assert limits()
+    assert left._at_end()
 
 
 def test_the_setting_is_written_only_where_it_is_used() -> None:
@@ -152,17 +157,22 @@ def test_a_waiting_worker_is_given_up(how: str) -> None:
     """In a fork, as a leader handles signals."""
     control, agent = socket.socketpair()
     if (leader := os.fork()) == 0:
-        run_leader.KEPT_SECONDS_MAX = 0.0 if how == "time" else 600.0
-        agent.close()
-        if (worker := os.fork()) == 0:
-            signal.pause()
-        found = run_leader.RunLeader(control, socket.socketpair()[0], worker, adopts=True)
-        found._wake_at_ends()
-        control.sendall(b"w")
-        line = found._wait_order()
-        expected = b"an order" if how == "order" else b""
-        os._exit(0 if line == expected and _is_there(worker) == (how == "order") else 1)
+        try:
+            run_leader.KEPT_SECONDS_MAX = 0.0 if how == "time" else 600.0
+            agent.close()
+            if (worker := os.fork()) == 0:
+                signal.alarm(SECONDS_MAX)
+                signal.pause()
+            found = run_leader.RunLeader(control, socket.socketpair()[0], worker, adopts=True)
+            found._wake_at_ends()
+            control.sendall(b"w")
+            line = found._wait_order()
+            expected = b"an order" if how == "order" else b""
+            os._exit(0 if line == expected and _is_there(worker) == (how == "order") else 1)
+        finally:
+            os._exit(2)
     control.close()
+    agent.settimeout(SECONDS_MAX)
     assert agent.recv(1) == b"w"
     if how == "agent":
         agent.close()
@@ -171,8 +181,60 @@ def test_a_waiting_worker_is_given_up(how: str) -> None:
     elif how == "killed":
         (worker,) = run_leader._children(leader)
         os.kill(worker, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]) == 0
+    assert _exit_code(leader) == 0
     agent.close()
+
+
+def _exit_code(child: int) -> int:
+    descriptor = os.pidfd_open(child)
+    try:
+        if not select.select([descriptor], [], [], SECONDS_MAX)[0]:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_giving_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_worker, "GIVE_BACK_SECONDS_MAX", 0.01)
+    if (child := os.fork()) == 0:
+        try:
+            with kept_worker._deadline(7):
+                threading.Event().wait(SECONDS_MAX)
+        finally:
+            os._exit(1)
+    assert _exit_code(child) == 7
+    with kept_worker._deadline(7):
+        pass
+
+
+def test_a_run_that_cannot_begin_does_not_end_like_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no such directory")
+
+    link, leader = socket.socketpair()
+    with link, leader:
+        worker = KeptWorker(link, {}, lambda: None)
+        monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=str), raising=False)
+        monkeypatch.setattr(worker, "_give_back", str)
+        monkeypatch.setattr(kept_worker, "begin_run", refuse)
+        monkeypatch.setattr(kept_worker.os, "_exit", sys.exit)
+        leader.sendall(b'{"mark": ""}\n')
+        with pytest.raises(SystemExit) as ended:
+            worker.next(0, print)
+    assert ended.value.code == 1
+
+
+def test_what_still_runs_is_found_before_anything_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    link, leader = socket.socketpair()
+    with link, leader:
+        worker = KeptWorker(link, {}, lambda: None)
+        monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=lambda: "it left threads (mine)"), raising=False)
+        monkeypatch.setattr(worker, "_give_back", lambda: given.append("all") or "")
+        said: list[str] = []
+        assert not worker.next(0, said.append)
+    assert (given, said) == ([], ["this process is not used for the next trial: it left threads (mine)"])
 
 
 def _is_there(worker: int) -> bool:

@@ -7,11 +7,14 @@ Where that is not so, the trial's log says why, and the next run has a process o
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import contextvars
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
 from tenuto.workers.harness import frameworks, process_state
@@ -36,6 +39,9 @@ CACHES = {
 
 OTHERS = ("accelerate", "horovod", "jax", "keras", "lightning", "pytorch_lightning", "ray", "transformers")
 """Libraries that hold state of a training in their modules, which nothing here gives back."""
+
+GIVE_BACK_SECONDS_MAX = 30.0
+"""Longest time in which state is given back, as for exit handlers: usually a tenth of a second. Others want the slots."""
 
 
 class KeptWorker:
@@ -63,13 +69,18 @@ class KeptWorker:
 
     def next(self, code: int, say: Callable[[str], None]) -> bool:
         """Waits for the next run after one that ended with this exit code. False: there is none for this process."""
-        try:
-            why = self._give_back()
-        except Exception as error:  # of an object of the user's: what it has left undone is not known
-            why = f"{type(error).__name__}: {error}"
-        if why:
-            say(f"this process is not used for the next trial: {why}")
-            return False
+        with _deadline(code):
+            try:
+                # Threads and functions for the end still run where this process ends now: for them, all is as they left it.
+                for framework in frameworks.imported():
+                    framework.end_helpers()
+                why = self._left.that_runs() or self._give_back()
+            except Exception as error:  # of an object of the user's: what it has left undone is not known
+                why = f"{type(error).__name__}: {error}"
+            if why:
+                say(f"this process is not used for the next trial: {why}")
+                return False
+            process_state.flush()  # once more: an object of the user's may have printed at its end
         try:
             self._link.sendall(b"%d\n" % code)
             line = read_line(self._link)
@@ -77,8 +88,12 @@ class KeptWorker:
             return False
         if not line:
             return False
-        begin_run(take_order(line, self._link), self._environment)
-        self._reseed()
+        try:
+            begin_run(take_order(line, self._link), self._environment)
+            self._reseed()
+        except BaseException:  # the code of the run before must not become this one's
+            traceback.print_exc()
+            os._exit(1)
         return True
 
     def _give_back(self) -> str:
@@ -100,3 +115,22 @@ class KeptWorker:
             if why := give_back():
                 return why
         return still_held(held) or self._left.found()
+
+
+@contextlib.contextmanager
+def _deadline(code: int) -> Iterator[None]:
+    """Ends the process with this code if what is inside takes too long: an object of the user's may wait for ever at its end, and
+    a GPU for a kernel. A thread, which no signal and no setting of the user's stops."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def wait() -> None:
+        if not done.acquire(timeout=GIVE_BACK_SECONDS_MAX):
+            os.write(2, b"tenuto: this process is not used for the next trial: its state could not be given back in time\n")
+            os._exit(code)
+
+    _thread.start_new_thread(wait, ())
+    try:
+        yield
+    finally:
+        done.release()

@@ -18,7 +18,6 @@ from torch import nn
 from torch.optim import Optimizer, optimizer
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data._utils import signal_handling
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from tenuto.workers.pytorch import seeds, snapshots
 
@@ -49,7 +48,6 @@ def note() -> Callable[[], str]:
     printed, numpy_printed = dict(vars(torch._tensor_str.PRINT_OPTS)), np.get_printoptions()
 
     def give_back() -> str:
-        _end_loaders()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return "torch.distributed was set up"
         if _compiled() != compiled:
@@ -86,15 +84,6 @@ def note() -> Callable[[], str]:
         return _clear_gpu()
 
     return give_back
-
-
-def _end_loaders() -> None:
-    """Ends helper processes of data loaders in their order. A collection ends the queues to them first, and then waits seconds
-    for helpers that were not told."""
-    if multiprocessing.active_children():
-        for value in gc.get_objects():
-            if type(value) is _MultiProcessingDataLoaderIter:
-                value._shutdown_workers()  # type: ignore[no-untyped-call]
 
 
 def _settings() -> Mapping[str, _Setting]:
