@@ -13,7 +13,10 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.confinement import can_confine
+from tenuto.workers.agent.runtimes import forks
+from tenuto.workers.agent.runtimes.process import warm
 from tenuto.workers.agent.runtimes.process.processes import marked
+from tenuto.workers.harness.zygote import KEPT_SECONDS_VARIABLE
 from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, trial_that
 from tests.support.runtimes import work_of
 
@@ -78,6 +81,13 @@ LEFT = trial_that(
     "if word == 'raises': raise ValueError('this one')",
 )
 SCRIPT = "import os, tenuto\nprint('seen {\"pid\": %d}' % os.getpid())\nwith tenuto.init() as run:\n    pass\n"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a worker waits longer for its next run than a node's may, and an agent for a worker."""
+    monkeypatch.setattr(warm, "FIXED", forks.FIXED | {KEPT_SECONDS_VARIABLE: "120"})
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture

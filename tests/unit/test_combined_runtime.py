@@ -23,7 +23,7 @@ class _Bare:
         return self._takes
 
     async def start(self, work: Work) -> Handle:
-        return "started"
+        return Handle("started")
 
 
 class _Keeps(_Bare):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import ast
+import atexit
 import os
 import select
 import signal
@@ -121,8 +123,8 @@ def test_finders_of_libraries_stay_and_those_of_the_user_go() -> None:
 def test_exit_handlers_and_limits_that_changed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     limits, left = process_state._limits(), leftovers.Leftovers()
     assert (limits(), left._at_end()) == ("", "")
-    monkeypatch.setattr(leftovers.atexit, "_ncallbacks", lambda: -1)
-    monkeypatch.setattr(process_state.os, "getpriority", lambda *_: 19)
+    monkeypatch.setattr(atexit, "_ncallbacks", lambda: -1)
+    monkeypatch.setattr(os, "getpriority", lambda *_: 19)
     assert limits()
     assert left._at_end()
 
@@ -142,8 +144,8 @@ def test_open_files_are_found_where_a_process_may_not_look_at_its_own(
         raise PermissionError
 
     if private:
-        monkeypatch.setattr(leftovers.os, "listdir", refuse)
-        monkeypatch.setattr(leftovers.os, "readlink", refuse)
+        monkeypatch.setattr(os, "listdir", refuse)
+        monkeypatch.setattr(os, "readlink", refuse)
     monkeypatch.setattr(leftovers, "SETTLE_SECONDS_MAX", 0.0)
     left = leftovers.Leftovers()
     assert left._files_left() == ""
@@ -204,8 +206,9 @@ def test_giving_back_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             os._exit(1)
     assert _exit_code(child) == 7
+    before = _thread._count()
     with kept_worker._deadline(7):
-        pass
+        assert _thread._count() == before + leftovers.OWN_THREADS
 
 
 def test_a_run_that_cannot_begin_does_not_end_like_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +221,7 @@ def test_a_run_that_cannot_begin_does_not_end_like_the_one_before(monkeypatch: p
         monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=str), raising=False)
         monkeypatch.setattr(worker, "_give_back", str)
         monkeypatch.setattr(kept_worker, "begin_run", refuse)
-        monkeypatch.setattr(kept_worker.os, "_exit", sys.exit)
+        monkeypatch.setattr(os, "_exit", sys.exit)
         leader.sendall(b'{"mark": ""}\n')
         with pytest.raises(SystemExit) as ended:
             worker.next(0, print)
@@ -231,7 +234,7 @@ def test_what_still_runs_is_found_before_anything_is_given_back(monkeypatch: pyt
     with link, leader:
         worker = KeptWorker(link, {}, lambda: None)
         monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=lambda: "it left threads (mine)"), raising=False)
-        monkeypatch.setattr(worker, "_give_back", lambda: given.append("all") or "")
+        monkeypatch.setattr(worker, "_give_back", lambda: str(given.append("all")))
         said: list[str] = []
         assert not worker.next(0, said.append)
     assert (given, said) == ([], ["this process is not used for the next trial: it left threads (mine)"])

@@ -20,6 +20,7 @@ from importlib import import_module
 from tenuto.workers.harness import frameworks, process_state
 from tenuto.workers.harness.fork_orders import begin_run, read_line, take_order
 from tenuto.workers.harness.leftovers import Leftovers
+from tenuto.workers.harness.rehearsal import threads_ended
 from tenuto.workers.harness.users_code import UsersCode, still_held
 
 CLEARED = {
@@ -58,6 +59,7 @@ class KeptWorker:
 
     def note(self) -> None:
         """Notes the state that is given back after each run. Called once everything of ours is prepared."""
+        self._counted = threads_ended()  # one that is about to end would be counted, and later hide one of the user's
         self._code, self._left = UsersCode(), Leftovers()
         self._parts = process_state.note()
         self._noted = {framework.library for framework in frameworks.imported()}
@@ -98,6 +100,8 @@ class KeptWorker:
 
     def _give_back(self) -> str:
         """Gives back all state. Returns the reason why the process cannot be used again, or an empty string."""
+        if not self._counted:
+            return "threads still ended when its first run began, so that those of the run could not be told from them"
         if why := self._code.unforgettable():
             return why
         for module, name in CLEARED.items():
@@ -121,15 +125,18 @@ class KeptWorker:
 def _deadline(code: int) -> Iterator[None]:
     """Ends the process with this code if what is inside takes too long: an object of the user's may wait for ever at its end, and
     a GPU for a kernel. A thread, which no signal and no setting of the user's stops."""
-    done = _thread.allocate_lock()
+    begun, done = _thread.allocate_lock(), _thread.allocate_lock()
+    begun.acquire()
     done.acquire()
 
     def wait() -> None:
+        begun.release()
         if not done.acquire(timeout=GIVE_BACK_SECONDS_MAX):
             os.write(2, b"tenuto: this process is not used for the next trial: its state could not be given back in time\n")
             os._exit(code)
 
     _thread.start_new_thread(wait, ())
+    begun.acquire()  # Python counts a thread once it runs, and threads are counted inside
     try:
         yield
     finally:

@@ -137,7 +137,7 @@ class Endpoint(Protocol):
 
 
 class Keeper(Protocol):
-    """What a runtime has besides, if it keeps processes without a run. Optional: one that keeps none needs no such method."""
+    """Part of a runtime that keeps processes without a run. Optional: one that keeps none needs no such method."""
 
     async def vacate(self, work: Work) -> None:
         """Ends processes without a run that are kept on the slots of this work, which another runtime is about to start."""
