@@ -13,12 +13,15 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.confinement import can_confine
+from tenuto.workers.agent.runtimes import forks
+from tenuto.workers.agent.runtimes.process import warm
 from tenuto.workers.agent.runtimes.process.processes import marked
+from tenuto.workers.harness.zygote import KEPT_SECONDS_VARIABLE
 from tests.support.kept_bench import TRIAL, KeptBench, config_of, kept_bench, trial_that
 from tests.support.runtimes import work_of
 
 CHANGES = trial_that(
-    "import decimal, locale, logging, signal, tempfile, threading, time, warnings",
+    "import asyncio, ctypes, decimal, locale, socket, logging, signal, tempfile, threading, time, warnings",
     "found = {",
     "    'rounding': decimal.getcontext().prec, 'umask': os.umask(0o22), 'errors': numpy.geterr()['over'],",
     "    'levels': [logging.getLogger().level, logging.getLogger('here').level, len(logging.getLogger().handlers)],",
@@ -33,18 +36,33 @@ CHANGES = trial_that(
     "    'count': torch.get_num_threads(),",
     "    'threads': threading.active_count(), 'calls': len(CALLS), 'device': str(torch.ones(1).device),",
     "}",
+    "found['flags'] = [torch.backends.mha.get_fastpath_enabled(), torch.is_warn_always_enabled(),",
+    "    torch._C._get_nnpack_enabled(), torch.backends.cuda.matmul.allow_fp16_accumulation,",
+    "    torch.sparse.check_sparse_tensor_invariants.is_enabled(), torch.serialization.get_crc32_options(),",
+    "    torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(), torch.is_autocast_enabled('xpu'),",
+    "    torch.__future__.get_overwrite_module_params_on_conversion(), torch.distributions.Distribution._validate_args,",
+    "    nn.modules.module._global_is_full_backward_hook, len(nn.modules.module._global_forward_hooks_with_kwargs)]",
+    "asyncio.get_event_loop().run_until_complete(asyncio.sleep(0)); asyncio.get_event_loop().close()",
+    "found['seconds'] = socket.getdefaulttimeout(); socket.setdefaulttimeout(7)",
+    "ctypes.CDLL(None).printf(b'of C %s\\n', self.context.get_hparam('word').encode())",
     "print('found ' + json.dumps(found, sort_keys=True))",
     "decimal.getcontext().prec = 7; os.umask(0o77); numpy.seterr(over='ignore'); logging.getLogger().setLevel(10)",
     "logging.getLogger('here').setLevel(10); logging.getLogger().addHandler(logging.StreamHandler())",
     "warnings.simplefilter('ignore'); signal.signal(signal.SIGUSR1, lambda *_: None); sys.path.append('/nowhere')",
     "sys.meta_path.append(None); sys.setrecursionlimit(2000); torch.set_printoptions(precision=2)",
     "torch.backends.cudnn.benchmark = True; torch.set_float32_matmul_precision('medium')",
-    "nn.modules.module.register_module_forward_hook(lambda *_: None); __import__('builtins').here = 1",
+    "nn.modules.module.register_module_full_backward_hook(lambda *_: None)",
+    "nn.modules.module.register_module_forward_hook(lambda *_: None, with_kwargs=True); __import__('builtins').here = 1",
     "os.environ['HERE'] = '1'; sys.modules['mine'] = type(sys)('mine'); os.chdir('/'); sys.stdout = sys.stderr",
     "torch.set_default_device('cpu'); torch.set_default_dtype(torch.float64); CALLS.append(2)",
     "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset(); sys.stdout.reconfigure(line_buffering=False, errors='replace')",
     "torch.autograd.set_multithreading_enabled(False).__enter__(); torch.backends.fp32_precision = 'tf32'",
     "numpy.random.set_bit_generator(numpy.random.MT19937(1)); torch.set_num_threads(3)",
+    "torch.backends.mha.set_fastpath_enabled(False); torch.set_warn_always(True); torch._C._set_nnpack_enabled(False)",
+    "torch.backends.cuda.matmul.allow_fp16_accumulation = True; torch.sparse.check_sparse_tensor_invariants.enable()",
+    "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True); torch.serialization.set_crc32_options(False)",
+    "torch.__future__.set_overwrite_module_params_on_conversion(True); torch.set_autocast_enabled('xpu', True)",
+    "torch.distributions.Distribution.set_default_validate_args(False)",
     "self.model.double()",
 )
 LEFT = trial_that(
@@ -57,11 +75,19 @@ LEFT = trial_that(
     "if word == 'function': json.here = lambda: Trial",
     "if word == 'class': json.here = Records",
     "if word == 'library': nn.functional.relu = nn.functional.gelu",
-    "if word == 'exit': atexit.register(print, 'over')",
+    "if word == 'saved': torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone).__enter__()",
+    "if word == 'exit': atexit.register(lambda: print('over', 'model_def' in sys.modules, os.getcwd() != '/'))",
     "if word == 'memory': sys.kept = bytearray(os.urandom(1) * (512 << 20))",
     "if word == 'raises': raise ValueError('this one')",
 )
 SCRIPT = "import os, tenuto\nprint('seen {\"pid\": %d}' % os.getpid())\nwith tenuto.init() as run:\n    pass\n"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a worker waits longer for its next run than a node's may, and an agent for a worker."""
+    monkeypatch.setattr(warm, "FIXED", forks.FIXED | {KEPT_SECONDS_VARIABLE: "120"})
+    monkeypatch.setattr(forks, "FORK_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture
@@ -82,6 +108,8 @@ async def test_the_next_trial_has_the_process_and_nothing_of_the_one_before(benc
     assert first == second == third
     lines = [bench.lines(trial) for trial in trials]
     assert [len([line for line in one if line.startswith("seen ")]) for one in lines] == [1, 1, 1], "each has its own log"
+    for one, word in zip(lines, ("one", "two", "three"), strict=True):
+        assert [line for line in one if line.startswith("of C")] == [f"of C {word}"], "what C libraries wrote is in the run's log"
 
 
 async def test_metrics_are_those_of_a_process_of_its_own(bench: KeptBench) -> None:
@@ -100,8 +128,9 @@ async def test_what_is_left_of_a_trial_is_not_the_next_ones(bench: KeptBench) ->
         "process": "it left processes",
         "orphan": "",  # seen by the leader, who adopts it
         "function": "something outside of it holds the trial's code",
-        "class": "something outside of it holds the trial's code (Records, Trial)",
+        "class": "something outside of it holds the trial's code (Adam, Net, Records)",
         "library": "torch.nn.functional.relu was replaced",
+        "saved": "hooks for saved tensors are still on",
         "exit": "functions for the end of the process were registered",
         "memory": "its memory grew from",
     }
@@ -112,6 +141,8 @@ async def test_what_is_left_of_a_trial_is_not_the_next_ones(bench: KeptBench) ->
         assert (await bench.seen(leaves))["pid"] == clean["pid"]
         assert (await bench.run(LEFT, word="after"))["pid"] != clean["pid"], word
         await bench.control.until(lambda why=why, leaves=leaves: any(why in line for line in bench.lines(leaves)))  # type: ignore[misc]
+        if word == "exit":
+            await bench.control.until(lambda leaves=leaves: "over True True" in bench.lines(leaves))  # type: ignore[misc]
 
 
 async def test_a_run_that_failed_and_one_that_was_killed_leave_no_worker(bench: KeptBench) -> None:

@@ -39,14 +39,26 @@ class Records(Dataset):
     def __getitem__(self, index):
         return torch.full((4,), float(index)) + random.random() + numpy.random.random()
 
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+        self.calls = 0
+
+    def forward(self, values):
+        self.calls += 1
+        return super().forward(values)
+
+class Adam(torch.optim.Adam):
+    pass
+
 class Trial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
         CALLS.append(1)
         print("seen " + json.dumps({"pid": os.getpid(), "calls": len(CALLS), "type": str(torch.get_default_dtype()),
             "word": os.environ.get("WORD", ""), "trial": context.get_hparam("word"), "cwd": os.path.basename(os.getcwd())}))
-        self.model = context.wrap_model(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1)))
-        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
+        self.model = context.wrap_model(Net())
+        self.optimizer = context.wrap_optimizer(Adam(self.model.parameters(), lr=0.01))
         globals().get("begin", lambda trial: None)(self)
 
     def build_training_data_loader(self):

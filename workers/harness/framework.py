@@ -77,6 +77,9 @@ class Framework:
         reason why none can; empty: all is as it was."""
         return lambda: f"it has imported {self.library}, whose state cannot be given back"
 
+    def end_helpers(self) -> None:
+        """Ends helper processes that the library has started for a run which is over, such as those of its data loaders."""
+
     trial_class: str = ""
     """Name of the class that users derive a trial from. Empty: there is none."""
     strategies: frozenset[str] = frozenset()

@@ -7,16 +7,20 @@ Where that is not so, the trial's log says why, and the next run has a process o
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import contextvars
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
 from tenuto.workers.harness import frameworks, process_state
 from tenuto.workers.harness.fork_orders import begin_run, read_line, take_order
 from tenuto.workers.harness.leftovers import Leftovers
+from tenuto.workers.harness.rehearsal import threads_ended
 from tenuto.workers.harness.users_code import UsersCode, still_held
 
 CLEARED = {
@@ -28,12 +32,17 @@ CLEARED = {
 """Modules of ours, and their variables that hold an object of the present run."""
 CACHES = {
     "tenuto.workers.pytorch.own_iteration": ("_fed_class",),
+    "tenuto.workers.pytorch.own_state": ("_is_torchs_alone", "_set_by_torch", "_set_in"),
+    "tenuto.workers.user_state.generators": ("_is_users_file",),
     "tenuto.workers.user_state.places": ("_place_in_module", "_place_in"),
 }
 """Modules of ours, and their functions that remember results by the user's classes."""
 
 OTHERS = ("accelerate", "horovod", "jax", "keras", "lightning", "pytorch_lightning", "ray", "transformers")
 """Libraries that hold state of a training in their modules, which nothing here gives back."""
+
+GIVE_BACK_SECONDS_MAX = 30.0
+"""Longest time in which state is given back, as for exit handlers: usually a tenth of a second. Others want the slots."""
 
 
 class KeptWorker:
@@ -50,6 +59,7 @@ class KeptWorker:
 
     def note(self) -> None:
         """Notes the state that is given back after each run. Called once everything of ours is prepared."""
+        self._counted = threads_ended()  # one that is about to end would be counted, and later hide one of the user's
         self._code, self._left = UsersCode(), Leftovers()
         self._parts = process_state.note()
         self._noted = {framework.library for framework in frameworks.imported()}
@@ -61,13 +71,18 @@ class KeptWorker:
 
     def next(self, code: int, say: Callable[[str], None]) -> bool:
         """Waits for the next run after one that ended with this exit code. False: there is none for this process."""
-        try:
-            why = self._give_back()
-        except Exception as error:  # of an object of the user's: what it has left undone is not known
-            why = f"{type(error).__name__}: {error}"
-        if why:
-            say(f"this process is not used for the next trial: {why}")
-            return False
+        with _deadline(code):
+            try:
+                # Threads and functions for the end still run where this process ends now: for them, all is as they left it.
+                for framework in frameworks.imported():
+                    framework.end_helpers()
+                why = self._left.that_runs() or self._give_back()
+            except Exception as error:  # of an object of the user's: what it has left undone is not known
+                why = f"{type(error).__name__}: {error}"
+            if why:
+                say(f"this process is not used for the next trial: {why}")
+                return False
+            process_state.flush()  # once more: an object of the user's may have printed at its end
         try:
             self._link.sendall(b"%d\n" % code)
             line = read_line(self._link)
@@ -75,12 +90,18 @@ class KeptWorker:
             return False
         if not line:
             return False
-        begin_run(take_order(line, self._link), self._environment)
-        self._reseed()
+        try:
+            begin_run(take_order(line, self._link), self._environment)
+            self._reseed()
+        except BaseException:  # the code of the run before must not become this one's
+            traceback.print_exc()
+            os._exit(1)
         return True
 
     def _give_back(self) -> str:
         """Gives back all state. Returns the reason why the process cannot be used again, or an empty string."""
+        if not self._counted:
+            return "threads still ended when its first run began, so that those of the run could not be told from them"
         if why := self._code.unforgettable():
             return why
         for module, name in CLEARED.items():
@@ -98,3 +119,25 @@ class KeptWorker:
             if why := give_back():
                 return why
         return still_held(held) or self._left.found()
+
+
+@contextlib.contextmanager
+def _deadline(code: int) -> Iterator[None]:
+    """Ends the process with this code if what is inside takes too long: an object of the user's may wait for ever at its end, and
+    a GPU for a kernel. A thread, which no signal and no setting of the user's stops."""
+    begun, done = _thread.allocate_lock(), _thread.allocate_lock()
+    begun.acquire()
+    done.acquire()
+
+    def wait() -> None:
+        begun.release()
+        if not done.acquire(timeout=GIVE_BACK_SECONDS_MAX):
+            os.write(2, b"tenuto: this process is not used for the next trial: its state could not be given back in time\n")
+            os._exit(code)
+
+    _thread.start_new_thread(wait, ())
+    begun.acquire()  # Python counts a thread once it runs, and threads are counted inside
+    try:
+        yield
+    finally:
+        done.release()

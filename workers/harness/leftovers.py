@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -11,8 +12,10 @@ import os
 import stat
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 SETTLE_SECONDS_MAX = 1.0
 """Longest wait for threads and connections that are about to end, such as those of the last report: usually some milliseconds."""
@@ -26,6 +29,8 @@ MEMORY_MORE_BYTES_MAX = 64 << 20
 """Growth that is always allowed: trials of one search differ in the size of their models."""
 DESCRIPTORS_LOOKED_AT = 4_096
 """Descriptors that are tried where they cannot be listed: the kernel gives the lowest free number, and few have more."""
+OWN_THREADS = 1
+"""Threads of ours while this is looked for: the deadline of kept_worker.py."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -33,13 +38,26 @@ class Leftovers:
     """Noted before the user's first code; each call of `found` compares."""
 
     def __init__(self) -> None:
-        self._threads, self._files = _thread._count(), _files()
+        self._threads, self._files = _thread._count() + OWN_THREADS, _files()
+        self._handlers, self._finalizers = atexit._ncallbacks(), len(_finalizers())
         self._first: tuple[int, int] | None = None
         """Native threads and memory in bytes after the first run: libraries start and keep some when they are first used."""
 
+    def that_runs(self) -> str:
+        """Reason why something of the user's runs before this process ends, or at its end; empty: there is none. Changes
+        nothing."""
+        return self._at_end() or self._threads_left() or _children_left()
+
+    def _at_end(self) -> str:
+        if atexit._ncallbacks() != self._handlers:  # they cannot be taken back one by one
+            return "functions for the end of the process were registered (atexit)"
+        if len(_finalizers()) > self._finalizers:
+            gc.collect()
+        return "objects wait for the end of the process (weakref.finalize)" if len(_finalizers()) > self._finalizers else ""
+
     def found(self) -> str:
         """Reason why this process is not used again; empty: there is none."""
-        return self._threads_left() or _children_left() or self._files_left() or self._growth()
+        return self._at_end() or self._threads_left() or _children_left() or self._files_left() or self._growth()
 
     def _threads_left(self) -> str:
         if _settled(lambda: _thread._count() <= self._threads):
@@ -65,6 +83,10 @@ class Leftovers:
                 return f"its memory grew from {size_bytes >> 20} to {left_bytes >> 20} MiB"
         most = threads + NATIVE_THREADS_MORE_MAX
         return "" if _settled(lambda: len(os.listdir("/proc/self/task")) <= most) else "it left threads of a library"
+
+
+def _finalizers() -> Any:
+    return weakref.finalize._registry  # type: ignore[attr-defined]
 
 
 def _settled(done: Callable[[], bool]) -> bool:

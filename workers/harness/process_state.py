@@ -6,10 +6,10 @@ is then not used again. Empty: it is as it was.
 
 from __future__ import annotations
 
-import atexit
 import builtins
 import contextlib
 import copyreg
+import ctypes
 import faulthandler
 import gc
 import importlib
@@ -19,12 +19,12 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
 import typing
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -33,23 +33,7 @@ GiveBack = Callable[[], str]
 
 def note() -> list[GiveBack]:
     """Notes all parts. Call what it returns in its order."""
-    return [part() for part in (_exits, _limits, _streams, _system, _signals, _logging, _warnings, _collector)]
-
-
-def _exits() -> GiveBack:
-    """Functions that are called when the process ends cannot be taken back one by one."""
-    handlers, finalizers = atexit._ncallbacks(), len(_finalizers())
-
-    def give_back() -> str:
-        if atexit._ncallbacks() != handlers:
-            return "functions for the end of the process were registered (atexit)"
-        return "objects wait for the end of the process (weakref.finalize)" if len(_finalizers()) > finalizers else ""
-
-    return give_back
-
-
-def _finalizers() -> Any:
-    return weakref.finalize._registry  # type: ignore[attr-defined]
+    return [part() for part in (_limits, _streams, _system, _signals, _logging, _warnings, _collector)]
 
 
 def _limits() -> GiveBack:
@@ -76,9 +60,8 @@ def _streams() -> GiveBack:
     ways = {name: (stream.encoding, stream.errors, stream.line_buffering) for name, stream in before.items()}
 
     def give_back() -> str:
+        flush()
         for name in names:
-            with contextlib.suppress(Exception):  # the user's own object
-                getattr(sys, name).flush()
             setattr(sys, name, before[name])
         if any(stream is None or stream.closed for stream in before.values()):
             return "standard output was closed"
@@ -89,6 +72,14 @@ def _streams() -> GiveBack:
         return ""
 
     return give_back
+
+
+def flush() -> None:
+    """Writes what Python and C libraries hold of the output: later it would be the next run's."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user's own object
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 _OF_SYS = (
@@ -104,6 +95,7 @@ def _system() -> GiveBack:
     names_built_in, pickled, hook = vars(builtins), dict(copyreg.dispatch_table), threading.excepthook
     own = dict(names_built_in)
     environment, zone = os.environ, os.environ.get("TZ")
+    seconds_of_sockets = socket.getdefaulttimeout()
     umask, place, stack = _umask(), locale.setlocale(locale.LC_ALL), threading.stack_size()
 
     def give_back() -> str:
@@ -121,6 +113,9 @@ def _system() -> GiveBack:
         sys.setrecursionlimit(recursion)
         sys.setswitchinterval(switch)
         sys.set_int_max_str_digits(digits)
+        socket.setdefaulttimeout(seconds_of_sockets)
+        if "asyncio" in sys.modules:  # its current loop, which the run has closed
+            sys.modules["asyncio"].set_event_loop_policy(None)
         sys.settrace(None)
         sys.setprofile(None)
         threading.settrace(None)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ import sys
 from typing import NoReturn
 
 from tenuto.kernel import plugins
-from tenuto.workers.harness import frameworks
+from tenuto.workers.harness import frameworks, run_leader
 from tenuto.workers.harness.fork_orders import ForkOrder, begin_run, read_line, take_order
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE
 from tenuto.workers.harness.kept_worker import KeptWorker
@@ -38,6 +38,8 @@ from tenuto.workers.record.environment import remember_packages
 
 ALIVE_VARIABLE = "TENUTO_ALIVE_DESCRIPTOR"
 """Variable with the descriptor of a pipe that this process and the leaders of runs hold, if there is one."""
+KEPT_SECONDS_VARIABLE = "TENUTO_KEPT_SECONDS_MAX"
+"""Variable with another limit than run_leader.KEPT_SECONDS_MAX. An agent sets none: it is for tests on a busy machine."""
 PRELOADED_IF_THERE = ("grpc._channel", "grpc._simple_stubs", "grpc.experimental", "numpy.ctypeslib")
 """Modules that these packages import when they are first used: by the first channel or batch. They take tens of milliseconds;
 other versions may have other names."""
@@ -52,6 +54,8 @@ def main() -> NoReturn:
     alive = int(os.environ.pop(ALIVE_VARIABLE, "-1"))
     if alive >= 0:
         os.set_inheritable(alive, False)
+    if seconds := os.environ.pop(KEPT_SECONDS_VARIABLE, ""):
+        run_leader.KEPT_SECONDS_MAX = float(seconds)
     gc.disable()  # what imports make stays: to look through it again and again takes a tenth of their time
     modules = frameworks.preloaded(os.environ)  # reads what is installed, so that no run has to
     os.environ.pop(FRAMEWORK_VARIABLE, None)

@@ -40,6 +40,11 @@ class PyTorch(Framework):
 
         return kept_state.note()
 
+    def end_helpers(self) -> None:
+        from tenuto.workers.pytorch import loader_helpers
+
+        loader_helpers.end_helpers()
+
     def watch_waits(self, waits: ScriptWaits) -> None:
         from tenuto.workers.pytorch import script_waits
 

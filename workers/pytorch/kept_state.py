@@ -18,7 +18,6 @@ from torch import nn
 from torch.optim import Optimizer, optimizer
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data._utils import signal_handling
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from tenuto.workers.pytorch import seeds, snapshots
 
@@ -35,7 +34,9 @@ _PRECISE = tuple(
 """Places of settings of the precision of 32-bit numbers, the general one first."""
 multiprocessing_of_torch: Any = torch.multiprocessing
 generators: Any = np.random
-_HOOKS = tuple(name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("hooks"))
+_HOOKS = tuple(name for name, value in vars(nn.modules.module).items() if name.startswith("_global_") and isinstance(value, dict))
+_AUTOCAST = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "xla", "xpu")
+"""Devices with an autocast of their own; torch refuses to speak of those that it does not know."""
 
 
 def note() -> Callable[[], str]:
@@ -44,12 +45,12 @@ def note() -> Callable[[], str]:
     hooks = [(getattr(nn.modules.module, name), dict(getattr(nn.modules.module, name))) for name in _HOOKS]
     of_steps = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
     ours = {id(hook) for table in of_steps for hook in table.values()}
-    compiled = _compiled()
+    compiled, gpus = _compiled(), _Gpus()
+    saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     threads, sharing = torch.get_num_interop_threads(), multiprocessing_of_torch.get_sharing_strategy()
     printed, numpy_printed = dict(vars(torch._tensor_str.PRINT_OPTS)), np.get_printoptions()
 
     def give_back() -> str:
-        _end_loaders()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return "torch.distributed was set up"
         if _compiled() != compiled:
@@ -75,6 +76,8 @@ def note() -> Callable[[], str]:
         vars(torch._tensor_str.PRINT_OPTS).update(printed)
         np.set_printoptions(**numpy_printed)
         signal_handling._SIGCHLD_handler_set = False  # the handler itself was given back: the next loader sets it again
+        if saved is not None and saved(True) is not None:
+            return "hooks for saved tensors are still on (torch.autograd.graph)"
         for name, ((read, put), value) in settings.items():
             if _now(read) != value:
                 put(value)
@@ -83,18 +86,9 @@ def note() -> Callable[[], str]:
         for owner, before_functions in functions:
             if changed := _difference(owner, before_functions):
                 return f"{owner.__name__}.{changed} was replaced"
-        return _clear_gpu()
+        return gpus.clear()
 
     return give_back
-
-
-def _end_loaders() -> None:
-    """Ends helper processes of data loaders in their order. A collection ends the queues to them first, and then waits seconds
-    for helpers that were not told."""
-    if multiprocessing.active_children():
-        for value in gc.get_objects():
-            if type(value) is _MultiProcessingDataLoaderIter:
-                value._shutdown_workers()  # type: ignore[no-untyped-call]
 
 
 def _settings() -> Mapping[str, _Setting]:
@@ -128,7 +122,7 @@ def _settings() -> Mapping[str, _Setting]:
         "NumPy's generator": (generators.get_bit_generator, generators.set_bit_generator),
         "NumPy's errors": (np.geterr, lambda value: np.seterr(**value)),
     }
-    for device in ("cpu", "cuda"):
+    for device in _AUTOCAST:
         found[f"autocast on {device}"] = _autocast(device)
     flags: Sequence[tuple[Any, Sequence[str]]] = (
         (cudnn, ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")),
@@ -146,6 +140,34 @@ def _settings() -> Mapping[str, _Setting]:
         read, put = getattr(cuda, f"{way}_sdp_enabled", None), getattr(cuda, f"enable_{way}_sdp", None)
         if read is not None and put is not None:
             found[f"attention by {way}"] = (read, put)
+    return found | _rarely_set()
+
+
+def _rarely_set() -> dict[str, _Setting]:
+    """Settings that have a function for reading and one for setting, or an attribute, where this version of torch has them."""
+    pairs = (
+        ("backends.mha.get_fastpath_enabled", "backends.mha.set_fastpath_enabled"),
+        ("backends.cuda.fp16_bf16_reduction_math_sdp_allowed", "backends.cuda.allow_fp16_bf16_reduction_math_sdp"),
+        ("_C._get_nnpack_enabled", "_C._set_nnpack_enabled"),
+        ("_C._check_sparse_tensor_invariants", "_C._set_check_sparse_tensor_invariants"),
+        ("_C._get_linalg_preferred_backend", "_C._set_linalg_preferred_backend"),
+        ("_C._get_blas_preferred_backend", "_C._set_blas_preferred_backend"),
+        ("is_warn_always_enabled", "set_warn_always"),
+        ("__future__.get_overwrite_module_params_on_conversion", "__future__.set_overwrite_module_params_on_conversion"),
+        ("__future__.get_swap_module_params_on_conversion", "__future__.set_swap_module_params_on_conversion"),
+        ("serialization.get_crc32_options", "serialization.set_crc32_options"),
+        ("serialization.get_default_load_endianness", "serialization.set_default_load_endianness"),
+        ("serialization.get_default_mmap_options", "serialization.set_default_mmap_options"),
+    )
+    attributes = (
+        ("backends.cuda.matmul", "allow_fp16_accumulation"),
+        ("distributions.Distribution", "_validate_args"),
+        ("nn.modules.module", "_global_is_full_backward_hook"),
+    )
+    found = {f"torch.{read}": (_place(read), _place(put)) for read, put in pairs if _place(read) and _place(put)}
+    for place, name in attributes:
+        if hasattr(owner := _place(place), name):
+            found[f"torch.{place}.{name}"] = _attribute(owner, name)
     return found
 
 
@@ -193,17 +215,32 @@ def _compiled() -> object:
     return None if compiler is None else {name: dict(counts) for name, counts in compiler.counters.items() if counts}
 
 
-def _clear_gpu() -> str:
-    """Gives the GPU's memory back. Returns the reason why some is still held."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return ""
-    gc.collect()
-    torch.cuda.synchronize()
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if clear is not None:
-        clear()
-    torch.cuda.empty_cache()
-    torch.cuda.set_device(0)
-    for device in range(torch.cuda.device_count()):
-        torch.cuda.reset_peak_memory_stats(device)
-    return ""
+class _Gpus:
+    """The GPUs' memory and streams. They are not touched before the user's code does."""
+
+    def __init__(self) -> None:
+        self._first: list[int] | None = None
+        """Bytes that are held on each GPU after the first run that used one: libraries keep some."""
+
+    def clear(self) -> str:
+        """Gives the memory back. Returns the reason why more is still held than after the first run; empty: it is not."""
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return ""
+        gc.collect()
+        torch.cuda.synchronize()
+        clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+        if clear is not None:
+            clear()
+        torch.cuda.empty_cache()
+        devices = range(torch.cuda.device_count())
+        share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
+        for device in devices:
+            torch.cuda.set_stream(torch.cuda.default_stream(device))
+            if share(device) != 1.0:
+                torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.set_device(0)
+        now = [torch.cuda.memory_allocated(device) for device in devices]
+        self._first = now if self._first is None else self._first
+        more = sum(held - before for held, before in zip(now, self._first, strict=True) if held > before)
+        return f"it still holds memory of a GPU ({more} bytes more than after its first run)" if more else ""

@@ -106,13 +106,13 @@ class SeveralRuntimes:
 
     async def vacate(self, work: Work) -> None:
         for runtime in self.all:
-            await runtime.vacate(work)
+            await _vacate(runtime, work)
 
     async def start(self, work: Work) -> Handle:
         own = self._for(work)
         for other in self.all:
             if other is not own:
-                await other.vacate(work)
+                await _vacate(other, work)
         return await own.start(work)
 
     async def go(self, handle: Handle) -> None:
@@ -144,3 +144,9 @@ class SeveralRuntimes:
 
     async def clean(self, allocation_id: str) -> None:
         await self._of(allocation_id).clean(allocation_id)
+
+
+async def _vacate(runtime: Runtime, work: Work) -> None:
+    vacate = getattr(runtime, "vacate", None)
+    if vacate is not None:  # a runtime that keeps nothing needs none
+        await vacate(work)

@@ -136,9 +136,17 @@ class Endpoint(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Part of a runtime that keeps processes without a run. Optional: one that keeps none needs no such method."""
+
+    async def vacate(self, work: Work) -> None:
+        """Ends processes without a run that are kept on the slots of this work, which another runtime is about to start."""
+        ...
+
+
 class Runtime(Protocol):
     """Runtime of one agent. Calls about different runs may overlap; those about one run follow each other, except `kill`,
-    `kill_all` and `output`, which may come during `wait`."""
+    `kill_all` and `output`, which may come during `wait`. One that keeps processes without a run is a `Keeper`, too."""
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -204,10 +212,6 @@ class Runtime(Protocol):
     async def prepare(self, work: Work) -> None:
         """Prepares a run on disk: its directories, and an image if it needs one. Files of an earlier attempt are removed. This
         may take minutes, and is cancelled if the run is killed meanwhile. Raises OSError and EnvironmentUnusable."""
-        ...
-
-    async def vacate(self, work: Work) -> None:
-        """Ends processes without a run that are kept on the slots of this work, which another runtime is about to start."""
         ...
 
     async def start(self, work: Work) -> Handle:
