@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tenuto.schemas.events.pool import CapacityDemand
 from tenuto.schemas.provisioning import NodeType
 from tenuto.schemas.sentences import sentence
 from tenuto.services.launcher.effects.nodes import environment_of
-from tenuto.services.launcher.policies.provisioning.requests import standings
+from tenuto.services.launcher.policies.provisioning.requests import DOUBTFUL_FAILURES, pack, standings
+from tenuto.services.launcher.state.nodes import NodeTypeBackoff
 from tests.support.nodes_driver import NodesDriver, demand, failed, released, requested
 
 FOUR = {"name": "four", "slots": 4, "node_images": ["example.org/*", "torch:2"]}
@@ -159,8 +161,9 @@ def test_a_full_pool_makes_room_for_an_image_that_has_waited() -> None:
     run.look((1,))
 
 
-def test_a_full_pool_makes_no_room_for_an_image_that_has_failed() -> None:
-    """Good nodes would end at each of its tries, for a node that may never come."""
+def test_an_image_that_fails_again_and_again_stands_in_nobodys_way() -> None:
+    """Good nodes would end at each of its tries, for a node that may never come. A registry that fails once is forgiven: while no
+    room is made for it, a pool that stays full would never try it again."""
     run = driver(nodes_max=2, idle_seconds=60)
     run.want(demand(4), wants(ONE, experiment=2))
     run.look((1, 2))
@@ -168,12 +171,25 @@ def test_a_full_pool_makes_no_room_for_an_image_that_has_failed() -> None:
     run.grant(1, slots=4)
     assert failed(run.look((1,), no_image=(2,))) == {2: "refused"}
     run.want(wants(ONE, experiment=2), demand(4, experiment=3))
-    assert requested(run.look((1,))) == ["four"], "for what waits behind it"
-    run.start(3)
-    run.grant(3, slots=4)
-    run.want(wants(ONE, experiment=2))
-    assert run.pass_time(120) == []
-    assert hindrances(run) == [(0, "limits")]
+    [key] = run.pool.backoffs
+    for failures in range(1, DOUBTFUL_FAILURES + 1):
+        pool = replace(run.pool, backoffs=run.pool.backoffs.set(key, NodeTypeBackoff(failures, 0)))
+        pool = replace(pool, provisioning=pool.provisioning.model_copy(update={"nodes_max": 1}))
+        blocked = pack(run.state, pool, run.now_us).blocked
+        by_image = blocked is not None and blocked.demand.wanted.image == ONE
+        assert by_image == (failures < DOUBTFUL_FAILURES), failures
+
+
+def test_a_type_that_was_renamed_takes_no_node_away() -> None:
+    run = driver(idle_seconds=60)
+    run.want(wants(ONE))
+    run.look((1,))
+    run.join(1, image=ONE)
+    run.grant(1)
+    renamed = {**FOUR, "name": "four-b"}
+    assert released(run.provision(provisioner="kubernetes", node_types=[renamed], idle_seconds=60)) == {}
+    other = {**renamed, "node_images": ["example.org/other:*"]}
+    assert released(run.provision(provisioner="kubernetes", node_types=[other], idle_seconds=60)) == {1: "image_not_allowed"}
 
 
 def test_an_image_that_has_failed_takes_room_that_is_free() -> None:

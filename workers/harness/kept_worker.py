@@ -74,9 +74,10 @@ class KeptWorker:
         with _deadline(code):
             try:
                 # Threads and functions for the end still run where this process ends now: for them, all is as they left it.
-                for framework in frameworks.imported():
+                why = self._left.uses_helpers()
+                for framework in frameworks.imported() if not why else ():
                     framework.end_helpers()
-                why = self._left.that_runs() or self._give_back()
+                why = why or self._left.that_runs() or self._give_back()
             except Exception as error:  # of an object of the user's: what it has left undone is not known
                 why = f"{type(error).__name__}: {error}"
             if why:

@@ -48,6 +48,14 @@ class Leftovers:
         nothing."""
         return self._at_end() or self._threads_left() or _children_left()
 
+    def uses_helpers(self) -> str:
+        """Reason why helpers of data loaders may still be in use: by threads of the user's, or by functions for the end of the
+        process. Empty: they are not. Changes nothing."""
+        if why := self._at_end():
+            return why
+        theirs = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not _of_loader(thread)]
+        return self._threads_left() if theirs else ""
+
     def _at_end(self) -> str:
         if atexit._ncallbacks() != self._handlers:  # they cannot be taken back one by one
             return "functions for the end of the process were registered (atexit)"
@@ -60,6 +68,8 @@ class Leftovers:
         return self._at_end() or self._threads_left() or _children_left() or self._files_left() or self._growth()
 
     def _threads_left(self) -> str:
+        if _thread._count() > self._threads:
+            gc.collect()  # a trial in a cycle may hold some that end with it
         if _settled(lambda: _thread._count() <= self._threads):
             return ""
         names = sorted(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
@@ -83,6 +93,11 @@ class Leftovers:
                 return f"its memory grew from {size_bytes >> 20} to {left_bytes >> 20} MiB"
         most = threads + NATIVE_THREADS_MORE_MAX
         return "" if _settled(lambda: len(os.listdir("/proc/self/task")) <= most) else "it left threads of a library"
+
+
+def _of_loader(thread: threading.Thread) -> bool:
+    """True for the threads by which a data loader and its helpers talk."""
+    return thread.name == "QueueFeederThread" or "_pin_memory_loop" in thread.name
 
 
 def _finalizers() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
@@ -50,9 +51,16 @@ def change(
 
 
 def _note_on_image(rest: Any, experiment: int, pool: str) -> None:
+    from pydantic import ValidationError
+
     from tenuto.cli.image_notes import note_if_no_node_runs_it
+    from tenuto.client.errors import ClientError
     from tenuto.schemas.config.environment import Environment
 
-    config = rest.get(f"/experiments/{experiment}")["config"]
-    pools = (pool, *config["resources"].get("fallback_pools", ()))
-    note_if_no_node_runs_it(rest, pools, Environment.model_validate(config.get("environment") or {}))
+    # The change is made: a note that cannot be told, such as by an older client, is no failure.
+    with contextlib.suppress(ClientError, ValidationError):
+        config = rest.get(f"/experiments/{experiment}")["config"]
+        environment = config.get("environment") or {}
+        if environment.get("image"):
+            pools = (pool, *config["resources"].get("fallback_pools", ()))
+            note_if_no_node_runs_it(rest, pools, Environment.model_validate(environment))

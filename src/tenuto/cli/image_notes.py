@@ -12,19 +12,19 @@ from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
     from tenuto.schemas.config.environment import Environment
+    from tenuto.schemas.provisioning import NodeType
 
 
 def note_if_no_node_runs_it(rest: Any, pools: Sequence[str], environment: Environment) -> bool:
     """Warns if the experiment names an image, each of its pools says in which images its nodes run, and none may run in this one.
     Returns True if it did."""
     from tenuto.schemas.image_patterns import shown
-    from tenuto.schemas.provisioning import NodeType
 
     if environment.image is None:
         return False
     patterns: dict[str, list[str]] = {}
     for pool in pools:
-        types = [NodeType.model_validate(kind) for kind in _node_types(rest, pool)]
+        types = _node_types(rest, pool)
         patterns[pool] = [pattern for item in types for pattern in item.node_images]
         if not patterns[pool] or any(item.images or item.runs_in(environment.node_image) for item in types):
             return False
@@ -50,13 +50,16 @@ def _why(environment: Environment, patterns: dict[str, str]) -> str:
     )
 
 
-def _node_types(rest: Any, pool: str) -> list[dict[str, Any]]:
+def _node_types(rest: Any, pool: str) -> list[NodeType]:
     """Types of the nodes that are started for the pool; none: it has no provisioner, or it cannot be read."""
-    from tenuto.schemas.provisioning import STATIC
+    from pydantic import ValidationError
 
-    with contextlib.suppress(ClientError):
+    from tenuto.schemas.provisioning import STATIC, NodeType
+
+    with contextlib.suppress(ClientError, ValidationError):
         settings = rest.get(f"/pools/{pool}/provisioning")["provisioning"]
-        return list(settings["node_types"]) if settings["provisioner"] != STATIC else []
+        found = settings["node_types"] if settings["provisioner"] != STATIC else []
+        return [NodeType.model_validate(kind) for kind in found]
     return []
 
 

@@ -165,12 +165,14 @@ def _release_of_other_provisioners(course: DecisionSteps, name: str) -> None:
 
 
 def _release_of_other_images(course: DecisionSteps, name: str) -> None:
-    """Gives back nodes in images that the pool does not allow any more; work there ends first."""
+    """Gives back nodes in images that the pool does not allow any more; work there ends first. A type that was renamed or is gone
+    leaves it to the others which images are allowed."""
     pool = course.pool(name)
     present = {node_type.name: node_type for node_type in pool.provisioning.node_types}
     for node in _kept(pool):
         node_type = present.get(node.node_type.name)
-        if node.own_image and (node_type is None or not node_type.runs_in(node.own_image)):
+        types = present.values() if node_type is None else [node_type]
+        if node.own_image and not any(item.runs_in(node.own_image) for item in types):
             course.release(node, NodeImageNotAllowed(image=node.own_image).reason())
 
 

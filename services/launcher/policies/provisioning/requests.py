@@ -69,6 +69,11 @@ class Blocked(NamedTuple):
     """Nodes that gangs ahead of it count on."""
 
 
+DOUBTFUL_FAILURES = 3
+"""Failures in a row after which an image is given free room only: a registry may fail once or twice, and each try in a full pool
+ends the work of a good node in order."""
+
+
 @dataclass
 class Packing:
     """Result of one pass."""
@@ -90,6 +95,12 @@ class Packing:
     def wanted(self) -> frozenset[str]:
         """Nodes that a waiting gang counts on."""
         return frozenset([room.node_id for room in self.rooms if room.wanted])
+
+
+def _is_doubtful(pool: ProvisionedPool, node_type: NodeType, image: str) -> bool:
+    """True for an image whose nodes have failed again and again."""
+    before = pool.backoffs.get(backoff_key(node_type, image)) if image else None
+    return before is not None and before.failures >= DOUBTFUL_FAILURES
 
 
 def pack(state: State, pool: ProvisionedPool, now_us: int) -> Packing:
@@ -173,7 +184,7 @@ class _Pass:
                     offer,
                     whole,
                     waits=retry_of(self._pool, node_type, offer.image, self._now_us) is not None,
-                    doubtful=bool(offer.image) and backoff_key(node_type, offer.image) in self._pool.backoffs,
+                    doubtful=_is_doubtful(self._pool, node_type, offer.image),
                 )
                 for node_type, offer in self._offers(image)
                 if (whole := nodes_for(offer, wanted))
