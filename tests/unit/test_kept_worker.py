@@ -218,7 +218,7 @@ def test_a_run_that_cannot_begin_does_not_end_like_the_one_before(monkeypatch: p
     link, leader = socket.socketpair()
     with link, leader:
         worker = KeptWorker(link, {}, lambda: None)
-        monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=str), raising=False)
+        monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=str, uses_helpers=str), raising=False)
         monkeypatch.setattr(worker, "_give_back", str)
         monkeypatch.setattr(kept_worker, "begin_run", refuse)
         monkeypatch.setattr(os, "_exit", sys.exit)
@@ -233,7 +233,9 @@ def test_what_still_runs_is_found_before_anything_is_given_back(monkeypatch: pyt
     link, leader = socket.socketpair()
     with link, leader:
         worker = KeptWorker(link, {}, lambda: None)
-        monkeypatch.setattr(worker, "_left", SimpleNamespace(that_runs=lambda: "it left threads (mine)"), raising=False)
+        monkeypatch.setattr(
+            worker, "_left", SimpleNamespace(that_runs=lambda: "it left threads (mine)", uses_helpers=str), raising=False
+        )
         monkeypatch.setattr(worker, "_give_back", lambda: str(given.append("all")))
         said: list[str] = []
         assert not worker.next(0, said.append)
