@@ -141,7 +141,8 @@ CREATE TABLE public.agents (
     lost_us bigint,
     unlimited text DEFAULT ''::text NOT NULL,
     runtimes text[] DEFAULT '{process}'::text[] NOT NULL,
-    notice text DEFAULT ''::text NOT NULL
+    notice text DEFAULT ''::text NOT NULL,
+    image text DEFAULT ''::text NOT NULL
 );
 
 COMMENT ON COLUMN public.agents.state IS 'joined or lost.';
@@ -151,6 +152,8 @@ COMMENT ON COLUMN public.agents.unlimited IS 'Why its runs are without some of t
 COMMENT ON COLUMN public.agents.runtimes IS 'How it can run workers: process, docker.';
 
 COMMENT ON COLUMN public.agents.notice IS 'Words of the provider of its machine on that machine''s end; empty: it gave no notice.';
+
+COMMENT ON COLUMN public.agents.image IS 'Image in which it runs as a whole, for trials that name it and no others; empty: none.';
 
 CREATE TABLE public.allocations (
     allocation_id text NOT NULL,
