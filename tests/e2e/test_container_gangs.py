@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def of(cluster: LiveCluster, experiment: str, kind: type) -> list[Event]:
 
 def linked(cluster: LiveCluster, allocation: str) -> list[Path]:
     """Directories of an allocation's ranks on all agents: a supervisor starts its ranks when it is linked with that of rank 0."""
-    return list(cluster.directory.parent.glob(f"c*/**/containers/{allocation}/rank-*"))
+    # By `glob`, which passes over directories that are removed meanwhile; `Path.glob` raises.
+    return [Path(found) for found in glob(f"{cluster.directory.parent}/c*/**/containers/{allocation}/rank-*", recursive=True)]
 
 
 def final_state(cluster: LiveCluster, experiment: str) -> dict[str, Any]:

@@ -153,5 +153,7 @@ async def until_printed(provisioner: Provisioner, node: RealNode, words: str) ->
 
 def is_live(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(pid)
+        # One that has no memory any more is exiting, and about to be a zombie.
+        return process.status() != psutil.STATUS_ZOMBIE and process.memory_info().rss > 0
     return False
