@@ -120,9 +120,11 @@ def test_one_rank_that_asks_ends_all_at_the_same_batch(tmp_path: Path, context: 
         agent, [run] = bench.gang(2, 100)
         agent.react = stop_ended
         assert run.wait() == 0, run.output()
-        # Rank 0 may have begun the next batch, so all train it.
-        assert ends_of(agent.reports) == [(8, 8, "context.set_stop_requested")]
-        assert [report.batches for report in agent.validations()] == [8]
+        # Rank 0 may have begun the next batch, and then all train it.
+        [(batches, length, by)] = ends_of(agent.reports)
+        assert batches == length
+        assert (batches in (7, 8), by) == (True, "context.set_stop_requested")
+        assert [report.batches for report in agent.validations()] == [batches]
 
 
 @pytest.mark.timeout(300)
